@@ -275,6 +275,37 @@ def keeps_several_conversations(tab, fake):
     assert tab.turns()[0] == ["You", "apples"]
 
 
+def finds_and_exports_conversations(tab, fake):
+    fake.say(text="They grow in `Kent`.", thinking="Apples.")
+    tab.send("apples")
+    tab.new()
+    fake.say(text="", calls=[("get_time", '{"zone": "UTC"}')])
+    fake.say(text="Now.")
+    tab.options(**{"use-tools": True})
+    tab.send("what time is it")
+    with tab.chats() as chats:
+        def found(words):
+            tab.fill("#find", words)
+            return chats.locator(".open").all_inner_texts()
+        assert found("kent APPLES") == ["apples"], "the words of answers count, in any case and order"
+        assert found("") == ["what time is it", "apples"]
+        assert found("nowhere") == [] and "No conversation has these words." in chats.inner_text()
+        assert "2 conversations in this browser" in tab.inner_text("#room")
+        found("")
+        def file_of(title):
+            with tab.expect_download() as download:
+                chats.locator("li", has_text=title).get_by_role("button", name="Export").click()
+            return download.value.suggested_filename, download.value.path().read_text()
+        name, text = file_of("what time")
+        assert name == "what-time-is-it.md", name
+        assert text.startswith("# what time is it\n\n## You\n\nwhat time is it\n\n## flashmoe\n\n```\nget_time"), text
+        assert "## Result\n\n```\n" in text and text.endswith("## flashmoe\n\nNow.\n"), text
+        chats.get_by_text("apples", exact=True).click()
+    with tab.chats():
+        name, text = file_of("apples")
+    assert text == "# apples\n\n## You\n\napples\n\n## flashmoe\n\nThey grow in `Kent`.\n", text
+
+
 def settings_belong_to_a_conversation(tab, fake):
     tab.options(system="Be brief.", temperature=0.3, top_p=0.9, max_tokens=50, thinking="off")
     tab.send("first")
@@ -452,7 +483,7 @@ CHECKS = [
     stopping_before_the_answer_gives_the_message_back, a_failed_message_comes_back,
     a_broken_answer_is_kept_as_far_as_it_came, follows_only_at_the_end, follows_when_the_thinking_folds,
     says_what_is_over_in_sentences, shows_thinking_as_it_runs,
-    keeps_several_conversations, settings_belong_to_a_conversation, attaches_text_files, labels_example_tools,
+    keeps_several_conversations, finds_and_exports_conversations, settings_belong_to_a_conversation, attaches_text_files, labels_example_tools,
     a_reload_keeps_the_part, answers_while_another_conversation_is_open, says_when_an_answer_was_cut,
     shows_what_is_waited_for, storage_that_is_full_is_said, damaged_storage_is_said,
     a_huge_answer_leaves_the_page_responsive,

@@ -15,9 +15,9 @@ use crate::backend::{SequenceId, Snapshot};
 use crate::drafts::{Drafter, Drafting};
 use crate::engine::Engine;
 use crate::generate::{Drawing, Finish, Limits, Listeners, generate};
-use text::Thinking;
 use text::constraint::Grammars;
 use text::sampling::{Sampler, SamplingOptions};
+use text::{Thinking, TokenTexts};
 
 /// What an answer cost.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +57,8 @@ pub struct AnswerOptions<'a> {
     pub tools: Option<OfferedTools<'a>>,
     /// How tokens are drafted; `None` for not at all.
     pub drafting: Option<&'a Drafting>,
+    /// The texts of tokens, for sampling that looks at them.
+    pub texts: Option<TokenTexts>,
 }
 
 /// Tools of one answer.
@@ -128,7 +130,9 @@ impl Session {
             context: options.context,
             end_tokens: options.end_tokens.to_vec(),
         };
-        let sampler = Sampler::new(options.sampling.clone(), engine.config().vocabulary)
+        let texts = options.texts.clone();
+        let vocabulary = engine.config().vocabulary;
+        let sampler = Sampler::with_texts(options.sampling.clone(), vocabulary, texts)
             .map_err(|error| EngineError::Request(error.to_string()))?;
         let tools = options.tools;
         let calls =

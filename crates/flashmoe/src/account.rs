@@ -27,9 +27,14 @@ impl Account {
         Self { before, drafts, stages: engine.stage_times() }
     }
 
+    /// What was counted since.
+    pub(crate) fn spent(&self, engine: &Engine) -> StoreCounters {
+        engine.counters().since(&self.before)
+    }
+
     /// What the answer cost: one line, and on the processor another on the time.
     pub(crate) fn lines(&self, engine: &Engine, report: &AnswerReport) -> String {
-        let spent = engine.counters().since(&self.before);
+        let spent = self.spent(engine);
         let decode = &spent.decode;
         let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
         let prefill = rate(report.prompt_tokens, report.prefill_time);

@@ -141,6 +141,11 @@ impl Failure {
         }
     }
 
+    /// Whether this is why there is no result: the user asked to stop.
+    pub(crate) fn is_interruption(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref(), Some(Self::Interrupted))
+    }
+
     /// The process's exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {

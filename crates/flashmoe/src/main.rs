@@ -92,12 +92,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
         Command::Eval(arguments) => commands::eval(arguments, out),
         Command::Pack(arguments) => commands::pack(arguments, out),
         Command::Verify(arguments) => commands::verify(arguments, out),
-        Command::Completions { shell } => {
-            // Into memory first: the generator panics where it cannot write.
-            let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Arguments::command(), "flashmoe", &mut text);
-            out.write_all(&text).map_err(|error| Failure::io(error).into())
-        }
+        Command::Completions { shell } => commands::completions(*shell, out),
         Command::Man { all } => commands::man(all.as_deref(), out),
         Command::Config { command } => commands::config(command, out),
         Command::Plan(arguments) => commands::plan(arguments, out),
@@ -106,6 +101,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
         Command::Launch(arguments) => commands::launch(arguments, out),
         Command::Trace(arguments) => commands::trace(arguments, out),
         Command::Bench(arguments) => commands::bench(arguments, out),
+        Command::Report(arguments) => commands::report(arguments, out),
         Command::Synth(arguments) => commands::synth(arguments, out),
     }
 }

@@ -65,6 +65,7 @@ pub(crate) fn locate_all(command: Option<&mut Command>) -> Result<()> {
         Command::Plan(arguments) => (&mut arguments.model.model, Absent::Refuse),
         Command::Score(arguments) => (&mut arguments.model.model, Absent::Refuse),
         Command::Bench(arguments) => (&mut arguments.model, Absent::Refuse),
+        Command::Report(arguments) => (&mut arguments.model.model, Absent::Refuse),
         Command::Eval(arguments) => {
             if let Some(reference) = &mut arguments.reference {
                 *reference = locate(reference, Absent::Refuse)?;
@@ -103,7 +104,7 @@ pub(crate) fn locate_name(name: &ModelName, absent: Absent) -> Result<PathBuf> {
         (_, Absent::Pull) => {
             say(&format!("{name} is not on this disk: pulling it, as `flashmoe pull {name}` does"));
             let hub = Hub::new(settings).map_err(Failure::hub)?;
-            download(&hub, name)
+            Ok(download(&hub, name)?.model)
         }
         (Found::Nothing, Absent::Refuse) => {
             let reason = format!("{name} is not on this disk: `flashmoe pull {name}` gets it");

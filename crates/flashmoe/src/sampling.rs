@@ -29,6 +29,7 @@ pub(crate) fn sampling_options(
     set(arguments.repetition_penalty, &mut options.repetition_penalty);
     set(arguments.presence_penalty, &mut options.presence_penalty);
     set(arguments.frequency_penalty, &mut options.frequency_penalty);
+    arguments.repetition.apply(&mut options);
     if let Some(k) = arguments.top_k {
         options.top_k = k as usize;
     }

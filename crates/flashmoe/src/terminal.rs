@@ -192,6 +192,7 @@ impl Terminal {
             end_tokens: &self.language.end_tokens,
             tools: None,
             drafting: drafting.as_ref(),
+            texts: Some(self.language.tokenizer.texts()),
         };
         let mut printer = AnswerPrinter::new(
             &self.language,

@@ -28,6 +28,8 @@ pub mod understanding;
 pub mod work;
 
 pub use http::{
-    Identify, Limits, ServeError, ServeOptions, Server, Stopper, System, check_descriptors,
+    Identify, Limits, ServeError, ServeOptions, Server, Stopper, System, TlsOptions, TlsProblem,
+    check_descriptors,
 };
 pub use log::{Level, Line, Log};
+pub use protocol::{experts_json, timings_json};

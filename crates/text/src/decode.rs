@@ -47,6 +47,27 @@ impl TokenTable {
     }
 }
 
+/// The texts of all tokens. Cloning shares them.
+#[derive(Debug, Clone)]
+pub struct TokenTexts(Arc<TokenTable>);
+
+impl TokenTexts {
+    pub(crate) fn new(table: Arc<TokenTable>) -> Self {
+        Self(table)
+    }
+
+    /// Of a vocabulary made for a test, by id.
+    #[cfg(test)]
+    pub(crate) fn of(texts: &[Vec<u8>]) -> Self {
+        Self::new(Arc::new(TokenTable::new(texts.iter().map(|text| (text.as_slice(), false)))))
+    }
+
+    /// The bytes of one token; empty for an id without text.
+    pub(crate) fn bytes(&self, id: u32) -> &[u8] {
+        self.0.bytes(id)
+    }
+}
+
 /// The character that stands for a byte in GPT-2's alphabet.
 pub(crate) fn byte_to_char(byte: u8) -> char {
     match byte {

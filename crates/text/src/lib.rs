@@ -41,7 +41,7 @@ pub use answer::{AnswerEvent, AnswerParser, AnswerReader, Dialect, Repairs, coll
 pub(crate) use answer::{Body, CallForm, Lead, schema};
 pub use clock::date;
 pub use control::{ControlToken, ControlTokens};
-pub use decode::DecodeStream;
+pub use decode::{DecodeStream, TokenTexts};
 pub use error::TextError;
 pub use full::{Fitted, OnFull, RenderTurns, Room, fit};
 pub use ids::EncodeLimit;

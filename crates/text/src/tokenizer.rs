@@ -13,7 +13,7 @@
 use store::io::platform::{Links, read_regular};
 
 use super::control::ControlTokens;
-use super::decode::{DecodeStream, TokenTable};
+use super::decode::{DecodeStream, TokenTable, TokenTexts};
 use super::file::{self, Parts};
 use super::ids::{EncodeLimit, Ids};
 use super::pieces::Pieces;
@@ -148,6 +148,11 @@ impl Tokenizer {
     /// The bytes of one token; empty for an id without text (padding rows of the embedding).
     pub fn token_bytes(&self, id: u32) -> &[u8] {
         self.table.bytes(id)
+    }
+
+    /// The texts of all tokens, for a sampler that looks at them.
+    pub fn texts(&self) -> TokenTexts {
+        TokenTexts::new(Arc::clone(&self.table))
     }
 
     /// A decoder of one sequence of tokens.

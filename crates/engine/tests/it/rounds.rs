@@ -314,6 +314,7 @@ fn answer(
             end_tokens: &end_tokens,
             tools: None,
             drafting,
+            texts: None,
         };
         let mut tokens = Vec::new();
         let mut each = |token| {

@@ -32,6 +32,9 @@ pub(crate) struct CacheFolder {
     /// Only this model: its name, or the beginning of the hash that `ls` shows
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `flashmoe cache purge`

@@ -11,6 +11,8 @@ mod machine;
 mod model;
 mod models;
 mod pack;
+mod repetition;
+mod report;
 mod serve;
 mod synth;
 mod trace;
@@ -33,6 +35,7 @@ pub(crate) use model::{
 };
 pub(crate) use models::{ListArguments, PullArguments, RemoveArguments, ShowArguments};
 pub(crate) use pack::PackArguments;
+pub(crate) use report::ReportArguments;
 pub(crate) use serve::{LogFormat, QUEUE_DEFAULT, ServeArguments};
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
@@ -100,7 +103,7 @@ pub(crate) enum Command {
     Verify(PathArguments),
     /// Ask a file of tasks and print how many answers are right
     Eval(EvalArguments),
-    /// Print shell completions
+    /// Print shell completions, which know the names of models in bash, zsh and fish
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -121,6 +124,8 @@ pub(crate) enum Command {
     Synth(SynthArguments),
     /// Measure prefill and decode, and how close they come to what disk and memory allow
     Bench(BenchArguments),
+    /// Measure all of this for an issue: the machine, the plan, speed, files, ten answers, perplexity
+    Report(ReportArguments),
     /// Set up a coding agent for a running server
     Launch(LaunchArguments),
     /// Record, replay and measure routing traces

@@ -7,6 +7,7 @@ use engine::backend::cpu::KvType;
 use engine::drafts::{DraftSource, Drafting};
 
 use super::DriverArguments;
+use super::repetition::RepetitionArguments;
 use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size, seed};
 use crate::failure::Failure;
 
@@ -170,6 +171,8 @@ pub(crate) struct SamplingArguments {
     /// Subtract per occurrence from the logits of tokens already generated
     #[arg(long, value_name = "A", help_heading = "Sampling", allow_negative_numbers = true)]
     pub(crate) frequency_penalty: Option<f32>,
+    #[command(flatten)]
+    pub(crate) repetition: RepetitionArguments,
     /// Seed of the sampler; the same seed gives the same answer, -1 is another one each time
     #[arg(
         short = 's',

@@ -11,6 +11,9 @@ pub(crate) struct PullArguments {
     /// Say what would be downloaded, and download nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `flashmoe list`
@@ -19,6 +22,9 @@ pub(crate) struct ListArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print what to type for each model that is whole, a line each
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) names: bool,
 }
 
 /// `flashmoe show`

@@ -41,6 +41,13 @@ pub(crate) struct ServeArguments {
     /// File with such keys, one a line; empty lines and those that begin with # do not count
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
+    /// Speak HTTPS with the certificate in this file, in PEM form, followed by those that vouch for it; a new one is
+    /// taken within a minute
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// File with the certificate's private key, in PEM form, without a passphrase
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Let requests go on from prompts of other keys: faster for a team with one system prompt, but the holder of one
     /// key can then find out what others asked
     #[arg(long)]

@@ -4,7 +4,9 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 use server::work::kept::{self, KeptError, KeptModel};
+use store::shown;
 
 use crate::arguments::{Age, ByteSize, CacheArguments, CacheCommand, CacheFolder};
 use crate::failure::Failure;
@@ -14,10 +16,13 @@ pub(crate) fn cache(arguments: &CacheArguments, out: &mut dyn Write) -> Result<(
         CacheCommand::Ls(place) => list(place, out),
         CacheCommand::Verify(place) => verify(place, out),
         CacheCommand::Purge(purge) => {
-            let CacheFolder { folder, model } = &purge.place;
+            let CacheFolder { folder, model, json } = &purge.place;
             let age = purge.older_than.map(|age| age.0);
             let purged = kept::purge(folder, model.as_deref(), age).map_err(failure)?;
             let (snapshots, bytes) = (purged.snapshots, ByteSize(purged.bytes));
+            if *json {
+                return print(&json!({"snapshots": snapshots, "bytes": purged.bytes}), out);
+            }
             writeln!(out, "removed {snapshots} snapshots, {bytes}").map_err(Failure::io)?;
             Ok(())
         }
@@ -26,6 +31,10 @@ pub(crate) fn cache(arguments: &CacheArguments, out: &mut dyn Write) -> Result<(
 
 fn list(place: &CacheFolder, out: &mut dyn Write) -> Result<()> {
     let models = kept::list(&place.folder, place.model.as_deref()).map_err(failure)?;
+    if place.json {
+        let models: Vec<Value> = models.iter().map(as_json).collect();
+        return print(&json!({"models": models}), out);
+    }
     for (index, model) in models.iter().enumerate() {
         if index > 0 {
             writeln!(out).map_err(Failure::io)?;
@@ -33,6 +42,30 @@ fn list(place: &CacheFolder, out: &mut dyn Write) -> Result<()> {
         write_model(model, out).map_err(Failure::io)?;
     }
     Ok(())
+}
+
+/// A line of JSON. Names come from files of others.
+fn print(object: &Value, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "{}", shown::json(object)).map_err(|error| Failure::io(error).into())
+}
+
+fn as_json(model: &KeptModel) -> Value {
+    let now = SystemTime::now();
+    let snapshots = model.snapshots.iter().map(|snapshot| {
+        json!({
+            "tokens": snapshot.tokens,
+            "bytes": snapshot.bytes,
+            "unused_s": now.duration_since(snapshot.used).unwrap_or_default().as_secs(),
+        })
+    });
+    json!({
+        "model": model.model,
+        "fingerprint": model.fingerprint,
+        "in_use": model.in_use,
+        "pages": model.pages,
+        "bytes": model.bytes,
+        "snapshots": snapshots.collect::<Vec<_>>(),
+    })
 }
 
 fn write_model(model: &KeptModel, out: &mut dyn Write) -> std::io::Result<()> {
@@ -62,11 +95,20 @@ fn write_model(model: &KeptModel, out: &mut dyn Write) -> std::io::Result<()> {
 
 fn verify(place: &CacheFolder, out: &mut dyn Write) -> Result<()> {
     let found = kept::verify(&place.folder, place.model.as_deref()).map_err(failure)?;
-    for (path, wrong) in &found.damaged {
-        writeln!(out, "{}: {wrong}", path.display()).map_err(Failure::io)?;
+    if place.json {
+        let damaged = found.damaged.iter();
+        let damaged: Vec<_> = damaged
+            .map(|(path, wrong)| json!({"path": path.to_string_lossy(), "problem": wrong}))
+            .collect();
+        let object = json!({"files": found.files, "bytes": found.bytes, "damaged": damaged});
+        print(&object, out)?;
+    } else {
+        for (path, wrong) in &found.damaged {
+            writeln!(out, "{}: {wrong}", path.display()).map_err(Failure::io)?;
+        }
+        let (files, bytes) = (found.files, ByteSize(found.bytes));
+        writeln!(out, "{files} files ({bytes}) are as they were written").map_err(Failure::io)?;
     }
-    let (files, bytes) = (found.files, ByteSize(found.bytes));
-    writeln!(out, "{files} files ({bytes}) are as they were written").map_err(Failure::io)?;
     match found.damaged.len() {
         0 => Ok(()),
         count => {

@@ -31,31 +31,58 @@ pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result
     if arguments.gpu_check {
         return gpu_check::run(out);
     }
-    let mut findings =
-        vec![processor(), memory(), locked_memory(), huge_pages(), io_uring(), gpu(), adapters()];
-    #[cfg(windows)]
-    findings.push(templates());
-    if let Some(model) = &arguments.model {
-        findings.push(disk(model)?);
-    }
-    if arguments.json {
-        let object: serde_json::Map<String, Value> = findings
-            .into_iter()
-            .map(|finding| {
-                let value = json!({"value": finding.value, "advice": finding.advice});
-                (machine_name(finding.name), value)
-            })
-            .collect();
-        writeln!(out, "{}", Value::Object(object)).map_err(Failure::io)?;
-        return Ok(());
-    }
-    for finding in findings {
-        writeln!(out, "{:<16} {}", finding.name, finding.text).map_err(Failure::io)?;
-        if let Some(advice) = finding.advice {
-            writeln!(out, "{:<16} -> {advice}", "").map_err(Failure::io)?;
-        }
-    }
+    let findings = Findings::look(arguments.model.as_deref())?;
+    let text = match arguments.json {
+        true => format!("{}\n", findings.json()),
+        false => findings.text(),
+    };
+    out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())
+}
+
+/// What was found of a machine.
+pub(super) struct Findings(Vec<Finding>);
+
+impl Findings {
+    /// Looks at the machine, and reads from the disk of a model.
+    pub(super) fn look(model: Option<&Path>) -> Result<Self> {
+        let mut findings = vec![
+            processor(),
+            memory(),
+            locked_memory(),
+            huge_pages(),
+            io_uring(),
+            gpu(),
+            adapters(),
+        ];
+        #[cfg(windows)]
+        findings.push(templates());
+        if let Some(model) = model {
+            findings.push(disk(model)?);
+        }
+        Ok(Self(findings))
+    }
+
+    /// Values and advice by name.
+    pub(super) fn json(&self) -> Value {
+        let fields = self.0.iter().map(|finding| {
+            let value = json!({"value": finding.value, "advice": finding.advice});
+            (machine_name(finding.name), value)
+        });
+        Value::Object(fields.collect())
+    }
+
+    /// A line for each, and one for each piece of advice.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for finding in &self.0 {
+            text.push_str(&format!("{:<16} {}\n", finding.name, finding.text));
+            if let Some(advice) = &finding.advice {
+                text.push_str(&format!("{:<16} -> {advice}\n", ""));
+            }
+        }
+        text
+    }
 }
 
 fn processor() -> Finding {

@@ -30,6 +30,14 @@ pub(crate) fn list(arguments: &ListArguments, out: &mut dyn Write) -> Result<()>
         writeln!(out, "{}", shown::json(&json!(rows))).map_err(Failure::io)?;
         return Ok(());
     }
+    if arguments.names {
+        let whole = models.iter().filter(|model| model.missing.is_none());
+        let names = whole.map(|model| model.name.to_string());
+        for name in names.chain(shelf.models.iter().map(|model| model.name.clone())) {
+            writeln!(out, "{}", shown::line(&name)).map_err(Failure::io)?;
+        }
+        return Ok(());
+    }
     if models.is_empty() && shelf.models.is_empty() {
         say(&format!(
             "no models in {}; `flashmoe pull OWNER/NAME` gets one",

@@ -2,15 +2,16 @@
 
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::format::{Checkpoint, Requantised};
-use store::pack::{PackError, PackOptions, PackProgress};
+use store::pack::{PackError, PackOptions, PackProgress, VerifyReport};
 
 use crate::arguments::{ByteSize, PackArguments, PathArguments};
 use crate::failure::Failure;
@@ -60,44 +61,61 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
 
 pub(crate) fn verify(arguments: &PathArguments, out: &mut dyn Write) -> Result<()> {
     let model = &arguments.model;
-    let checkpoint = crate::models::open(model)?;
-    let interrupt = Interrupt::listen()?;
-    let mut bar = Progress::new("verifying", Unit::Bytes, checkpoint.file_bytes() as f64);
-    let report = store::pack::verify(&checkpoint, &mut |state| step(&mut bar, &interrupt, state));
-    bar.finish();
-    let report = report.map_err(failure)?;
-    if arguments.json {
-        let damaged: Vec<_> = report.damaged.iter().map(ToString::to_string).collect();
-        let object = json!({
-            "checked_bytes": report.checked_bytes,
-            "examined_bytes": report.examined_bytes,
-            "damaged": damaged,
-        });
-        writeln!(out, "{object}").map_err(Failure::io)?;
-    } else if report.checked_bytes == 0 && report.damaged.is_empty() {
-        let values = match report.examined_bytes {
-            0 => "",
-            _ => " and every value is a number",
-        };
-        let line = format!(
-            "structure is sound{values}; this layout has no checksums, pack it to get them"
-        );
-        writeln!(out, "{line}").map_err(Failure::io)?;
-    } else if report.damaged.is_empty() {
-        let checked = ByteSize(report.checked_bytes);
-        writeln!(out, "{checked} checked, all intact").map_err(Failure::io)?;
-    } else {
-        for damaged in &report.damaged {
-            writeln!(out, "damaged: {damaged}").map_err(Failure::io)?;
-        }
-    }
-    if report.damaged.is_empty() {
+    let verified = Verified::read(model)?;
+    let text = match arguments.json {
+        true => format!("{}\n", verified.json()),
+        false => verified.text(),
+    };
+    out.write_all(text.as_bytes()).map_err(Failure::io)?;
+    let count = verified.0.damaged.len();
+    if count == 0 {
         return Ok(());
     }
-    let count = report.damaged.len();
     let reason =
         anyhow::anyhow!("{}: {count} damaged parts; copy or pack it again", model.display());
     Err(Failure::model(reason).into())
+}
+
+/// What reading all of a model said.
+pub(super) struct Verified(VerifyReport);
+
+impl Verified {
+    /// Reads a model.
+    pub(super) fn read(model: &Path) -> Result<Self> {
+        let checkpoint = crate::models::open(model)?;
+        let interrupt = Interrupt::listen()?;
+        let mut bar = Progress::new("verifying", Unit::Bytes, checkpoint.file_bytes() as f64);
+        let report =
+            store::pack::verify(&checkpoint, &mut |state| step(&mut bar, &interrupt, state));
+        bar.finish();
+        Ok(Self(report.map_err(failure)?))
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> Value {
+        let damaged: Vec<_> = self.0.damaged.iter().map(ToString::to_string).collect();
+        json!({
+            "checked_bytes": self.0.checked_bytes,
+            "examined_bytes": self.0.examined_bytes,
+            "damaged": damaged,
+        })
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let VerifyReport { checked_bytes, examined_bytes, damaged, .. } = &self.0;
+        if !damaged.is_empty() {
+            return damaged.iter().map(|part| format!("damaged: {part}\n")).collect();
+        }
+        if *checked_bytes > 0 {
+            return format!("{} checked, all intact\n", ByteSize(*checked_bytes));
+        }
+        let values = match examined_bytes {
+            0 => "",
+            _ => " and every value is a number",
+        };
+        format!("structure is sound{values}; this layout has no checksums, pack it to get them\n")
+    }
 }
 
 /// Refuses what no other command would run: a pack is to be a model that works.

@@ -1,10 +1,11 @@
 //! `flashmoe pull`: a model of the hub into the hub's own cache, so that no other program downloads it again.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
-use hub::{Hub, HubError, ModelName, Selection, Settings};
+use hub::{Hub, HubError, ModelName, Pulled, RepositoryFile, Selection, Settings};
+use serde_json::json;
+use store::shown;
 
 use super::headers::Headers;
 use crate::arguments::{ByteSize, PullArguments};
@@ -19,18 +20,39 @@ pub(crate) fn pull(arguments: &PullArguments, out: &mut dyn Write) -> Result<()>
     if arguments.dry_run {
         let interrupt = Interrupt::listen()?;
         let selection = select(&hub, &name, &interrupt)?;
+        let (missing, all) = (hub.missing(&name, &selection), selection.bytes());
+        if arguments.json {
+            let file = |file: &RepositoryFile| json!({"path": file.path, "bytes": file.size});
+            let files: Vec<_> = selection.files.iter().map(file).collect();
+            let object = json!({
+                "model": name.to_string(),
+                "files": files,
+                "bytes_total": all,
+                "bytes_missing": missing,
+            });
+            writeln!(out, "{}", shown::json(&object)).map_err(Failure::io)?;
+            return Ok(());
+        }
         for file in &selection.files {
             let size = ByteSize(file.size).to_string();
             let path = store::shown::shown(&file.path);
             writeln!(out, "{size:>12}  {path}").map_err(Failure::io)?;
         }
-        let (missing, all) =
-            (ByteSize(hub.missing(&name, &selection)), ByteSize(selection.bytes()));
+        let (missing, all) = (ByteSize(missing), ByteSize(all));
         writeln!(out, "{all} in all, {missing} to download").map_err(Failure::io)?;
         return Ok(());
     }
-    let path = download(&hub, &name)?;
-    writeln!(out, "{}", path.display()).map_err(Failure::io)?;
+    let Pulled { model, fetched, .. } = download(&hub, &name)?;
+    let line = match arguments.json {
+        true => {
+            let path = model.to_string_lossy();
+            let object =
+                json!({"model": name.to_string(), "path": path, "bytes_downloaded": fetched});
+            shown::json(&object)
+        }
+        false => model.display().to_string(),
+    };
+    writeln!(out, "{line}").map_err(Failure::io)?;
     Ok(())
 }
 
@@ -40,8 +62,8 @@ pub(crate) fn select(hub: &Hub, name: &ModelName, interrupt: &Interrupt) -> Resu
     Ok(Selection::choose(name, &repository).map_err(Failure::hub)?)
 }
 
-/// Downloads what is missing of `name`, with progress, and gives what to open.
-pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<PathBuf> {
+/// Downloads what is missing of `name`, with progress.
+pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<Pulled> {
     let interrupt = Interrupt::listen()?;
     let selection = select(hub, name, &interrupt)?;
     let missing = hub.missing(name, &selection);
@@ -81,5 +103,5 @@ pub(crate) fn download(hub: &Hub, name: &ModelName) -> Result<PathBuf> {
         0 if missing == 0 => say(&format!("{name} is complete: nothing was downloaded")),
         fetched => say(&format!("{name}: {} downloaded and checked", ByteSize(fetched))),
     }
-    Ok(pulled.model)
+    Ok(pulled)
 }

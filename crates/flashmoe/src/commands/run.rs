@@ -1,16 +1,19 @@
 //! `flashmoe run`: one streamed answer, or a chat when no prompt is given.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::Result;
 use engine::generate::Finish;
 use serde_json::json;
+use server::work::{Experts, FinishReason, Timings, Usage};
 use text::{Message, OnFull, Role};
 
 use super::chat;
 use crate::account::Account;
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
+use crate::models::short_name;
 use crate::progress::say;
 use crate::prompt;
 use crate::sampling::sampling_options;
@@ -49,7 +52,7 @@ fn one_answer(
     let answered = terminal.answer(arguments, think, messages, Some(prompt), shown)?;
     if arguments.json {
         let seed = sampling_options(&arguments.sampling, &terminal.plan.checkpoint)?.seed;
-        let object = as_json(terminal, &answered, seed);
+        let object = as_json(terminal, &answered, &account, seed);
         writeln!(out, "{object}").map_err(Failure::io)?;
     }
     if arguments.stats {
@@ -64,24 +67,47 @@ fn one_answer(
     }
 }
 
-fn as_json(terminal: &Terminal, answered: &Answered, seed: u64) -> serde_json::Value {
-    let Answered { message, report, .. } = answered;
-    let finish = match report.finish {
-        Some(Finish::End) => "end",
+fn as_json(
+    terminal: &Terminal,
+    answered: &Answered,
+    account: &Account,
+    seed: u64,
+) -> serde_json::Value {
+    let Answered { message, report, dropped_turns } = answered;
+    let finish_reason = match report.finish {
+        Some(Finish::End | Finish::Stopped) => "stop",
         Some(Finish::Length | Finish::Full) => "length",
-        Some(Finish::Stopped) => "stop",
         None => "interrupted",
     };
+    let (prefill, decode) = (report.prefill_time, report.decode_time);
+    // The server's own words for the same figures: programs read both.
+    let finish = server::work::Finish {
+        reason: FinishReason::Stop,
+        usage: Usage {
+            prompt: report.prompt_tokens + report.reused_tokens,
+            cached: report.reused_tokens,
+            completion: report.answer_tokens,
+            reasoning: 0,
+        },
+        timings: Timings { queued: Duration::ZERO, prefill, decode },
+        experts: Experts::of(&account.spent(&terminal.loaded.engine), prefill + decode),
+        seed,
+        dropped_turns: *dropped_turns,
+        logprobs: Vec::new(),
+    };
     json!({
-        "model": terminal.plan.arguments.model,
+        "model": short_name(&terminal.plan.arguments.model),
         "content": message.content,
-        "thinking": message.reasoning,
-        "finish": finish,
-        "prompt_tokens": report.prompt_tokens + report.reused_tokens,
-        "answer_tokens": report.answer_tokens,
-        "seed": seed,
-        "prefill_seconds": report.prefill_time.as_secs_f64(),
-        "decode_seconds": report.decode_time.as_secs_f64(),
+        "reasoning_content": message.reasoning,
+        "finish_reason": finish_reason,
+        "usage": {
+            "prompt_tokens": finish.usage.prompt,
+            "completion_tokens": finish.usage.completion,
+            "total_tokens": finish.usage.prompt + finish.usage.completion,
+            "prompt_tokens_details": { "cached_tokens": finish.usage.cached },
+        },
+        "timings": server::timings_json(&finish),
+        "x_io": server::experts_json(&finish),
         "approximations": terminal.plan.approximations(),
     })
 }

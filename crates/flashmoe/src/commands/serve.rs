@@ -5,13 +5,16 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use engine::routing::Heat;
 use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, SharedOptions, WorkerOptions};
-use server::{Level, Limits, Line, Log, ServeError, ServeOptions, Server, Stopper};
+use server::{
+    Level, Limits, Line, Log, ServeError, ServeOptions, Server, Stopper, TlsOptions, TlsProblem,
+};
 use store::format::{Checkpoint, SourceKind};
+use store::io::platform::{Access, access};
 use store::shown;
 
 use crate::arguments::{LogFormat, ServeArguments};
@@ -42,6 +45,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         allow_remote_without_key: arguments.allow_remote_without_key,
         allowed_hosts: arguments.allow_host.clone(),
         allowed_origins: arguments.allow_origin.clone(),
+        tls: tls(arguments),
         log: log.clone(),
         ..ServeOptions::default()
     };
@@ -58,11 +62,15 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         waiting: Some(arguments.queue),
     };
     let plan = Plan::resolve(&arguments.model, seats)?;
-    let limits = Limits {
+    let mut limits = Limits {
         drain_delay: arguments.drain_delay.0,
         grace: arguments.drain_timeout.0,
         ..plan.requests.as_ref().map_or_else(Limits::default, |requests| requests.limits)
     };
+    if arguments.tls_cert.is_some() {
+        // Records on their way in and out take as much again as plain text does.
+        limits.connections /= 2;
+    }
     server.set_limits(limits);
     let sampling = sampling_options(&arguments.sampling, &plan.checkpoint)?;
     let language = LanguageBeside::start(&plan)?;
@@ -149,12 +157,12 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         [] => "other hosts' web pages need --allow-origin".to_owned(),
         allowed => format!("also for web pages of {}", allowed.join(", ")),
     };
+    let scheme = if arguments.tls_cert.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{address}");
     let line = Line {
         level: Level::Info,
-        text: format!(
-            "{name} ({together}, {context} tokens of context, {pages}) at http://{address}"
-        ),
-        fields: vec![("url", format!("http://{address}").into())],
+        text: format!("{name} ({together}, {context} tokens of context, {pages}) at {url}"),
+        fields: vec![("url", url.clone().into())],
     };
     writeln!(out, "{}", written(arguments.log_format, &line))
         .and_then(|()| out.flush())
@@ -192,6 +200,7 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
     let mut keys = arguments.api_key.clone();
     if let Some(file) = &arguments.api_key_file {
         let text = small_file("--api-key-file", file)?;
+        warn_of_readers("--api-key-file", file);
         let before = keys.len();
         let lines = text.lines().map(str::trim);
         keys.extend(
@@ -204,6 +213,26 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>> {
         }
     }
     Ok(keys)
+}
+
+/// Says that a file of secrets is no secret. What cannot be found out is not said: who reads the file says more.
+fn warn_of_readers(option: &str, file: &Path) {
+    // Of a link it is the file that counts.
+    let found = file.canonicalize().and_then(|file| access(&file));
+    if matches!(found, Ok(Access::Others)) {
+        let file = shown::path(file);
+        say(&format!("{option} {file}: others than its owner may read it; take that right away"));
+    }
+}
+
+/// How often certificates are looked at.
+const RENEWAL: Duration = Duration::from_secs(60);
+
+/// The certificate and key that were named.
+fn tls(arguments: &ServeArguments) -> Option<TlsOptions> {
+    let (certificate, key) = (arguments.tls_cert.clone()?, arguments.tls_key.clone()?);
+    warn_of_readers("--tls-key", &key);
+    Some(TlsOptions { certificate, key, renewal: RENEWAL })
 }
 
 /// The text of a file that an option names.
@@ -373,9 +402,10 @@ fn failure(error: ServeError) -> Failure {
         ServeError::Listen { ref source, .. } if source.kind() == ErrorKind::AddrInUse => {
             Failure::io(anyhow::anyhow!("{error}; --port takes another, 0 a free one"))
         }
-        ServeError::Listen { .. } | ServeError::Threads(_) | ServeError::Descriptors(_) => {
-            Failure::io(error)
-        }
+        ServeError::Listen { .. }
+        | ServeError::Threads(_)
+        | ServeError::Descriptors(_)
+        | ServeError::Tls { reason: TlsProblem::Read(_), .. } => Failure::io(error),
         ServeError::Broken => Failure::Run(error.into()),
         other => Failure::usage(other.to_string()),
     }

@@ -53,12 +53,23 @@ fn what_is_there_is_listed_and_removed() {
     let (code, found, error) = run(&["cache", "verify", path]);
     assert!(code == 5 && error.contains("2 files are damaged"), "{error}");
     assert!(found.contains(name), "{found}");
+    let json = |command: &str| -> serde_json::Value {
+        serde_json::from_str(&run(&["cache", command, path, "--json"]).1).unwrap()
+    };
+    let listed = &json("ls")["models"][0];
+    assert_eq!((&listed["model"], &listed["pages"]), (&"my-model".into(), &1.into()));
+    assert_eq!((&listed["bytes"], &listed["in_use"]), (&300.into(), &false.into()));
+    let kept = &listed["snapshots"][0];
+    assert!(kept["tokens"].is_null() && kept["unused_s"].is_u64(), "{kept}");
+    let damaged = &json("verify")["damaged"];
+    assert_eq!(damaged.as_array().unwrap().len(), 2, "{damaged}");
     let (code, _, error) = run(&["cache", "ls", path, "--model", "other"]);
     assert!(code == 2 && error.contains("my-model"), "{error}");
     let (code, kept, _) = run(&["cache", "purge", path, "--model", "00", "--older-than", "1h"]);
     assert!(code == 0 && kept.contains("removed 0 snapshots"), "{kept}");
-    let (code, removed, _) = run(&["cache", "purge", path, "--all"]);
-    assert!(code == 0 && removed.contains("removed 1 snapshots"), "{removed}");
+    let (code, removed, _) = run(&["cache", "purge", path, "--all", "--json"]);
+    let removed: serde_json::Value = serde_json::from_str(&removed).unwrap();
+    assert!(code == 0 && removed == serde_json::json!({"snapshots": 1, "bytes": 200}), "{removed}");
     assert!(!model.join(name).with_extension("prefix").exists());
 }
 

@@ -45,3 +45,21 @@ fn a_seed_repeats_a_sampled_answer() {
     assert_eq!(answer(story, &options("7")), answer(story, &options("7")));
     assert_ne!(answer(story, &options("7")), answer(story, &options("8")));
 }
+
+/// Both change a story of the most likely tokens, and the same one each time.
+#[test]
+fn repetitions_and_the_obvious_can_be_avoided() {
+    let story = |options: &[&str]| {
+        let length = ["--temperature", "0", "--max-tokens", "60", "--think=false"];
+        answer("Tell me a short story.", &[&length[..], options].concat())
+    };
+    let plain = story(&[]);
+    let breaker = "--dry-sequence-breaker";
+    let dry = ["--dry-multiplier", "100", "--dry-allowed-length", "1", breaker, "none"];
+    assert_ne!(story(&dry), plain);
+    assert_eq!(story(&dry), story(&dry));
+    assert_eq!(story(&["--dry-base", "3", "--xtc-threshold", "0.3"]), plain, "both are off");
+    let xtc = ["--xtc-probability", "1", "--xtc-threshold", "0.02", "--seed", "5"];
+    assert_ne!(story(&xtc), plain);
+    assert_eq!(story(&xtc), story(&xtc));
+}

@@ -29,6 +29,7 @@ mod memory;
 mod models;
 mod no_numbers;
 mod program;
+mod report;
 mod rounded_cache;
 mod serving;
 mod supervisor;

@@ -116,10 +116,19 @@ fn models_on_disk_are_listed_shown_used_and_removed() {
     assert!(text(&run(&["list"]).stderr).contains("flashmoe pull OWNER/NAME"));
     let dry = run(&["pull", NAME, "--dry-run"]);
     assert!(text(&dry.stdout).contains("to download") && hub.sent() == 0);
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&run(arguments).stdout).unwrap()
+    };
+    let dry = json(&["pull", NAME, "--dry-run", "--json"]);
+    assert!(dry["bytes_missing"].as_u64().unwrap() > 0 && hub.sent() == 0, "{dry}");
+    assert_eq!((&dry["bytes_missing"], &dry["model"]), (&dry["bytes_total"], &NAME.into()));
+    assert!(dry["files"][0]["path"].is_string() && dry["files"][0]["bytes"].is_u64(), "{dry}");
     let pulled = run(&["pull", NAME]);
     assert!(pulled.status.success(), "{}", text(&pulled.stderr));
     let snapshot = text(&pulled.stdout).trim().to_owned();
     assert!(snapshot.ends_with(COMMIT), "{snapshot}");
+    let again = json(&["pull", NAME, "--json"]);
+    assert_eq!((&again["path"], &again["bytes_downloaded"]), (&snapshot.clone().into(), &0.into()));
     assert!(text(&run(&["ls"]).stdout).contains(NAME));
     let json: serde_json::Value = serde_json::from_slice(&run(&["list", "--json"]).stdout).unwrap();
     assert_eq!((&json[0]["name"], &json[0]["complete"]), (&NAME.into(), &true.into()));

@@ -128,16 +128,25 @@ fn a_pipe_is_added_to_the_prompt() {
     };
     let base = ["run", &demo, "--device=cpu", "--json", "-n", "8"];
     let tokens = |prompt: &str, input: &str| {
-        json(&[&base[..], &[prompt]].concat(), input)["prompt_tokens"].as_u64().unwrap()
+        let answer = json(&[&base[..], &[prompt]].concat(), input);
+        answer["usage"]["prompt_tokens"].as_u64().unwrap()
     };
     let (alone, both) = (tokens("Hello", ""), tokens("Hello", "some file\n"));
     assert!(both > alone, "{both} {alone}");
     assert_eq!(tokens("-", "Hello\n\nsome file"), both);
     let answer = json(&[&base[..], &["Hello"]].concat(), "");
-    assert!(answer["answer_tokens"].as_u64().unwrap() <= 8 && answer["finish"].is_string());
+    // The names of the server.
+    assert!(answer["usage"]["completion_tokens"].as_u64().unwrap() <= 8, "{answer}");
+    assert!(answer["finish_reason"] == "length" && answer["model"] == "demo", "{answer}");
+    assert!(answer["timings"]["prompt_ms"].as_f64().unwrap() > 0.0, "{answer}");
+    let io = &answer["x_io"];
+    assert!(
+        io["expert_hits"].as_u64().unwrap() + io["expert_misses"].as_u64().unwrap() > 0,
+        "{io}"
+    );
     let seed = u64::MAX.to_string();
     let seeded = json(&[&base[..], &["--temp", "1", "--seed", &seed, "Hello"]].concat(), "");
-    assert_eq!(seeded["seed"], u64::MAX, "what was used can be given again");
+    assert_eq!(seeded["timings"]["seed"], u64::MAX, "what was used can be given again");
 }
 
 #[test]
@@ -331,8 +340,8 @@ fn settings_come_from_the_command_line_then_the_environment_then_the_file() {
         assert!(told(&output).lines().any(|it| it.starts_with("time ")), "{}", told(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     };
-    assert_eq!(json(&[])["answer_tokens"], 3);
-    assert_eq!(json(&["-n", "2"])["answer_tokens"], 2);
+    assert_eq!(json(&[])["usage"]["completion_tokens"], 3);
+    assert_eq!(json(&["-n", "2"])["usage"]["completion_tokens"], 2);
     for (text, words) in [
         ("memroy = \"12G\"", "did you mean memory?"),
         ("[rnu]\nstats = true", "did you mean run?"),
@@ -366,6 +375,37 @@ fn a_configuration_begins_with_a_file_that_says_what_can_be_set() {
     assert!(told(&again).contains("is there already"), "{}", told(&again));
     let shown = out(&config(&["config", "show", "serve"]));
     assert!(shown.starts_with("memory ") && shown.contains("12G"), "{shown}");
+}
+
+/// Names come from files of strangers: the shell must not run what stands in them.
+#[cfg(unix)]
+#[test]
+fn completion_knows_the_models_and_runs_nothing_of_their_names() {
+    let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in ["demo", "de$(touch ran)mo"] {
+        std::os::unix::fs::symlink(demo(), folder.path().join(name)).unwrap();
+    }
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_flashmoe")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let complete = |words: &str, place: usize| {
+        let script = format!(
+            "source <(flashmoe completions bash); COMP_WORDS=({words}); COMP_CWORD={place}; \
+             _flashmoe_models flashmoe \"${{COMP_WORDS[{place}]}}\" \"${{COMP_WORDS[{place} - 1]}}\"; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let mut bash = std::process::Command::new("bash");
+        bash.args(["--norc", "-c", &script]).current_dir(folder.path());
+        bash.env("PATH", &path).env("HOME", home.path());
+        let output = bash.output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let found = complete("flashmoe run de", 2);
+    assert!(found.lines().any(|line| line == "demo"), "{found}");
+    assert!(found.lines().any(|line| line == "de$(touch ran)mo"), "{found}");
+    assert!(!folder.path().join("ran").exists());
+    assert_eq!(complete("flashmoe run --mem", 2), "--memory\n");
+    assert!(complete("flashmoe ser", 1).contains("serve"));
+    assert!(!complete("flashmoe pull de", 2).contains("touch"));
 }
 
 #[test]

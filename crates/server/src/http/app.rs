@@ -135,6 +135,14 @@ impl App {
         worker.is_some_and(|worker| worker.status().failing == Some(Failing::Broken))
     }
 
+    /// Runs what may wait for a disk and is no request; nothing where there was no time for it.
+    pub(crate) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.aside.run(work).await.ok()
+    }
+
     /// Logs what the server does by itself.
     pub(crate) fn say(&self, level: Level, text: &str) {
         self.log.say(level, text);

@@ -13,6 +13,8 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::app::App;
@@ -22,6 +24,7 @@ use super::heads::Watched;
 use super::identify::{Identify, System};
 use super::idle::{Held, Idle, Place};
 use super::options::{Limits, ServeError, ServeOptions};
+use super::tls::{Tls, TlsStream};
 use crate::log::Level;
 use crate::work::{Loading, Worker};
 
@@ -47,6 +50,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
+    tls: Option<Arc<Tls>>,
     stop: watch::Sender<bool>,
 }
 
@@ -67,14 +71,15 @@ impl Server {
     /// Listens. Connections wait until [`Server::run`].
     ///
     /// # Errors
-    /// Options that are unsafe, or an address that cannot be listened on.
+    /// Options that are unsafe, files of TLS that cannot be used, or an address that cannot be listened on.
     pub fn bind(options: ServeOptions) -> Result<Self, ServeError> {
         options.validate()?;
+        let tls = options.tls.clone().map(Tls::read).transpose()?.map(Arc::new);
         let address = options.address;
         let failed = |source| ServeError::Listen { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { listener, options, stop: watch::Sender::new(false) })
+        Ok(Self { listener, options, tls, stop: watch::Sender::new(false) })
     }
 
     /// Takes other limits than those of its options: what is served may decide them.
@@ -147,6 +152,9 @@ impl Server {
         let listener =
             tokio::net::TcpListener::from_std(self.listener).map_err(ServeError::Threads)?;
         let limits = self.options.limits;
+        if let Some(tls) = &self.tls {
+            tokio::spawn(renew(Arc::clone(tls), Arc::clone(&app)));
+        }
         let room = Arc::new(Semaphore::new(connections));
         let idle: Arc<Idle> = Arc::default();
         let ended = watch::Sender::new(false);
@@ -186,9 +194,18 @@ impl Server {
             // Deltas are a few bytes each and must not wait for more.
             let _unset = socket.set_nodelay(true);
             let (app, stopped) = (app.clone(), ended.subscribe());
-            let place = Place::new(&idle);
+            let (place, tls) = (Place::new(&idle), self.tls.clone());
             tokio::spawn(async move {
-                connection(socket, peer, app, limits, place, stopped).await;
+                match tls {
+                    None => connection(socket, peer, app, limits, place, stopped).await,
+                    Some(tls) => {
+                        if let Some(socket) =
+                            secured(&tls, socket, peer, &app, limits, &place).await
+                        {
+                            connection(socket, peer, app, limits, place, stopped).await;
+                        }
+                    }
+                }
                 drop(permit);
             });
         }
@@ -269,8 +286,42 @@ async fn admit(room: &Arc<Semaphore>, idle: &Idle) -> Option<OwnedSemaphorePermi
     }
 }
 
+/// A connection behind its handshake, if it gets there in time and before its room is needed.
+async fn secured(
+    tls: &Tls,
+    socket: TcpStream,
+    peer: SocketAddr,
+    app: &App,
+    limits: Limits,
+    place: &Place,
+) -> Option<TlsStream> {
+    let accepted = tokio::select! {
+        accepted = tls.accept(socket, limits.head_time) => accepted,
+        () = place.closed() => return None,
+    };
+    accepted
+        .inspect_err(|error| app.say(Level::Debug, &format!("{}: no TLS: {error}", peer.ip())))
+        .ok()
+}
+
+/// Takes new certificates while the server runs.
+async fn renew(tls: Arc<Tls>, app: Arc<App>) {
+    loop {
+        tokio::time::sleep(tls.renewal()).await;
+        let its = Arc::clone(&tls);
+        match app.aside(move || its.renew()).await {
+            Some(Some(Ok(()))) => app.say(Level::Info, "the certificate is new: it is in use"),
+            Some(Some(Err(error))) => {
+                let line = format!("the new certificate is not used, the old one is: {error}");
+                app.say(Level::Warn, &line);
+            }
+            Some(None) | None => {}
+        }
+    }
+}
+
 async fn connection(
-    socket: tokio::net::TcpStream,
+    socket: impl AsyncRead + AsyncWrite + Unpin + Send,
     peer: SocketAddr,
     app: Arc<App>,
     limits: Limits,

@@ -25,6 +25,7 @@ mod room;
 mod route;
 mod several;
 mod stream;
+mod tls;
 mod told;
 mod whole;
 
@@ -32,6 +33,7 @@ pub use descriptors::check_descriptors;
 pub use identify::{Identify, System};
 pub use listener::{Server, Stopper};
 pub use options::{Limits, ServeError, ServeOptions};
+pub use tls::{TlsOptions, TlsProblem};
 
 pub(crate) use answer::Answer;
 pub(crate) use body::object;

@@ -6,10 +6,12 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
 
+use super::tls::{TlsOptions, TlsProblem};
 use crate::log::Log;
 
 /// Values and names of a body, unless fewer are allowed. Each takes up to 200 bytes of memory, whatever it says.
@@ -31,6 +33,8 @@ pub struct ServeOptions {
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages, beside its own, that may call it, as browsers write them: `https://example.org`.
     pub allowed_origins: Vec<String>,
+    /// Speaks HTTPS by these; `None` speaks plain HTTP.
+    pub tls: Option<TlsOptions>,
     /// Bounds on what clients can make it do.
     pub limits: Limits,
     /// Gets one line per request, without text of a prompt or an answer.
@@ -46,6 +50,7 @@ impl Default for ServeOptions {
             allow_remote_without_key: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            tls: None,
             limits: Limits::default(),
             log: Log::default(),
         }
@@ -63,6 +68,7 @@ impl fmt::Debug for ServeOptions {
             .field("allow_remote_without_key", &self.allow_remote_without_key)
             .field("allowed_hosts", &self.allowed_hosts)
             .field("allowed_origins", &self.allowed_origins)
+            .field("tls", &self.tls)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
@@ -160,6 +166,17 @@ pub enum ServeError {
     /// A key that no header can carry.
     #[error("a key must be printable ASCII and not empty")]
     BadKey,
+    /// It cannot prove who it is.
+    #[error("{}: {reason}", store::shown::path(file))]
+    Tls {
+        /// The file of a certificate or of a key.
+        file: PathBuf,
+        /// What is wrong with it. Not the error's source: it is in its words.
+        reason: TlsProblem,
+    },
+    /// This program has no TLS.
+    #[error("this build has no TLS for macOS: put a proxy that has it in front of the server")]
+    NoTls,
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {

@@ -3,6 +3,7 @@
 import { showChats } from "/chats.js";
 import { Composer, emptyDraft, joined } from "/composer.js";
 import { element } from "/dom.js";
+import { download } from "/export.js";
 import { Follow } from "/follow.js";
 import { showFullness } from "/fullness.js";
 import { clearNotice, notice } from "/notice.js";
@@ -72,7 +73,7 @@ function refresh() {
   showFullness(current.chat);
   element("send").hidden = current.running;
   document.title = current.chat.messages.length ? `${store.titleOf(current.chat)} - flashmoe` : "flashmoe";
-  showChats(current.chat.id, running, { open, rename, remove });
+  showChats(current.chat.id, running, element("find").value, { open, rename, remove, export: exported });
 }
 
 function show(session) {
@@ -108,6 +109,11 @@ function rename(id, title) {
   refresh();
 }
 
+function exported(id) {
+  const chat = sessions.get(id)?.chat ?? store.load(id);
+  if (chat) download(store.titleOf(chat), chat.messages);
+}
+
 function remove(id) {
   const chat = sessions.get(id)?.chat ?? store.load(id);
   sessions.get(id)?.stop();
@@ -127,6 +133,7 @@ element("new").addEventListener("click", () => {
   begin();
   composer.input.focus();
 });
+element("find").addEventListener("input", refresh);
 element("stop").addEventListener("click", () => {
   current.stop();
   composer.input.focus();

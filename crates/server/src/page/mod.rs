@@ -47,7 +47,7 @@ macro_rules! asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-static ASSETS: [Asset; 32] = [
+static ASSETS: [Asset; 33] = [
     Asset {
         path: "/",
         content_type: "text/html; charset=utf-8",
@@ -63,6 +63,7 @@ static ASSETS: [Asset; 32] = [
     asset!("code.js", SCRIPT),
     asset!("composer.js", SCRIPT),
     asset!("dom.js", SCRIPT),
+    asset!("export.js", SCRIPT),
     asset!("follow.js", SCRIPT),
     asset!("fullness.js", SCRIPT),
     asset!("heat.js", SCRIPT),

@@ -43,6 +43,18 @@ export function list() {
   return index().sort((one, other) => other.updated - one.updated);
 }
 
+/// Of what is kept, the conversations in whose title or messages all of some words occur.
+export function find(words) {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!wanted.length) return list();
+  return list().filter(({ id, title }) => {
+    const said = (load(id)?.messages ?? []).flatMap(({ role, content, files = [] }) => (
+      role === "tool" ? [] : [content, ...files.flatMap(({ name, text }) => [name, text])]));
+    const text = [title, ...said].join("\n").toLowerCase();
+    return wanted.every((word) => text.includes(word));
+  });
+}
+
 export function used() {
   return index().reduce((sum, { size }) => sum + (size || 0), 0);
 }

@@ -3,7 +3,7 @@
 import { exampleTools } from "/tools.js";
 
 /// A text between fences that it does not contain.
-function fenced(text) {
+export function fenced(text) {
   const longest = (text.match(/`+/g) ?? []).reduce((most, run) => Math.max(most, run.length), 2);
   const fence = "`".repeat(longest + 1);
   return `${fence}\n${text}${text.endsWith("\n") ? "" : "\n"}${fence}`;

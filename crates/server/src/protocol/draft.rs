@@ -6,7 +6,7 @@ use text::sampling::{SamplingError, SamplingOptions};
 use text::{OnFull, StopStrings, TextError};
 
 use super::constraint::{self, Placed};
-use super::{Choice, Fields, bias, weight};
+use super::{Choice, Fields, bias, repetition, weight};
 use crate::http::{ApiError, Kind};
 use crate::work::{Constraint, Conversation, Job, OutputRules, Owner, Priority, Prompt};
 
@@ -184,6 +184,7 @@ impl Draft {
         GRAMMAR_FACTOR * (tools + schema)
             + 3 * session
             + size_of_val(self.sampling.logit_bias.as_slice())
+            + self.sampling.dry.breakers.iter().map(String::len).sum::<usize>()
     }
 
     /// The job.
@@ -300,6 +301,7 @@ fn read_sampling(
             }
         }
     }
+    repetition::read(fields, sampling)?;
     if fields.get("logit_bias").is_some() {
         bias::read(fields, vocabulary, &mut sampling.logit_bias)?;
     }

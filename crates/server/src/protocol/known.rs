@@ -76,11 +76,11 @@ pub(crate) static KNOWN: [Known; 193] = [
         Refused(&[], "responses are not stored here; send the whole conversation in input"),
     ),
     known("documents", Refused(&[], "put them into the messages")),
-    known("dry_allowed_length", Nothing),
-    known("dry_base", Nothing),
-    known("dry_multiplier", Refused(&[0], SAMPLER)),
-    known("dry_penalty_last_n", Nothing),
-    known("dry_sequence_breakers", Nothing),
+    known("dry_allowed_length", Served("tokens of the shortest repetition that DRY counts")),
+    known("dry_base", Served("what each further token multiplies DRY's penalty by")),
+    known("dry_multiplier", Served("DRY: what extending a repetition costs; 0 is off")),
+    known("dry_penalty_last_n", Served("DRY looks at so many of the last tokens; -1 for all")),
+    known("dry_sequence_breakers", Served("texts that no repetition of DRY goes across")),
     known("dynatemp_exponent", Nothing),
     known("dynatemp_range", Refused(&[0], SAMPLER)),
     known("ebnf", Served(GRAMMAR)),
@@ -210,7 +210,7 @@ pub(crate) static KNOWN: [Known; 193] = [
     known("safety_identifier", Nothing),
     known(
         "samplers",
-        Warned("the order is fixed: penalties, bias, temperature, top_k, top_p, min_p"),
+        Warned("the order is fixed: penalties, dry, bias, temperature, top_k, top_p, min_p, xtc"),
     ),
     known("seed", Own),
     known("service_tier", Nothing),
@@ -266,8 +266,11 @@ pub(crate) static KNOWN: [Known; 193] = [
     known("vocab_only", Warned(AS_STARTED)),
     known("web_search_options", Refused(&[], "nothing is searched here")),
     known("with_pieces", Own),
-    known("xtc_probability", Refused(&[0], SAMPLER)),
-    known("xtc_threshold", Nothing),
+    known(
+        "xtc_probability",
+        Served("XTC: the share of draws that leave out the obvious; 0 is off"),
+    ),
+    known("xtc_threshold", Served("how likely a token must be for XTC to count it")),
 ];
 
 /// What becomes of a field of this name, if it is known.

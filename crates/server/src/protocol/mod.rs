@@ -9,6 +9,7 @@ mod draft;
 mod fields;
 mod gathered;
 mod known;
+mod repetition;
 mod thinking;
 mod tools;
 mod unread;
@@ -22,7 +23,8 @@ pub(crate) use gathered::{Call, Gathered, Part};
 pub(crate) use thinking::read_thinking;
 pub(crate) use tools::{Choice, check_tools, function_tool, tool_of_function};
 pub(crate) use unread::judge;
-pub(crate) use usage::{experts_json, logprob_entries, timings_json};
+pub(crate) use usage::logprob_entries;
+pub use usage::{experts_json, timings_json};
 pub(crate) use weight::weight;
 
 use serde_json::Value;

@@ -23,7 +23,7 @@ pub(crate) fn logprob_entries(tokens: &[TokenLogprob]) -> Vec<Value> {
 
 /// `timings`: counts, milliseconds and tokens per second of prompt and answer; `dropped_turns` where turns
 /// were left out.
-pub(crate) fn timings_json(finish: &Finish) -> Value {
+pub fn timings_json(finish: &Finish) -> Value {
     let usage = &finish.usage;
     let computed = usage.prompt.saturating_sub(usage.cached);
     // The first token comes out of the prompt's last step.
@@ -46,7 +46,7 @@ pub(crate) fn timings_json(finish: &Finish) -> Value {
 }
 
 /// `x_io`: experts found in memory and read, bytes, and the share of the time that computation waited.
-pub(crate) fn experts_json(finish: &Finish) -> Value {
+pub fn experts_json(finish: &Finish) -> Value {
     let experts = &finish.experts;
     let asked = experts.hits + experts.misses;
     let ratio = |part: f64, whole: f64| if whole > 0.0 { rounded(part / whole) } else { 0.0 };

@@ -111,14 +111,14 @@ pub(super) struct Active {
 pub(super) fn check(job: &Job, language: &Arc<Language>, vocabulary: usize) -> Result<(), Refusal> {
     let bad = |error: &dyn std::fmt::Display| Refusal::BadRequest(error.to_string());
     Answer::new(Arc::clone(language), job).map_err(|error| bad(&error))?;
-    sampler(job, vocabulary).map_err(|error| bad(&error))?;
+    sampler(job, language, vocabulary).map_err(|error| bad(&error))?;
     Ok(())
 }
 
-fn sampler(job: &Job, vocabulary: usize) -> Result<Sampler, text::sampling::SamplingError> {
+fn sampler(job: &Job, language: &Language, vocabulary: usize) -> Result<Sampler, SamplingError> {
     let mut options = job.sampling.clone();
     options.logprobs = job.top_logprobs.map(usize::from);
-    Sampler::new(options, vocabulary)
+    Sampler::with_texts(options, vocabulary, Some(language.tokenizer.texts()))
 }
 
 impl Active {
@@ -134,7 +134,8 @@ impl Active {
     ) -> Self {
         let Waiting { job, domain, guide, outbox, since, .. } = waiting;
         let now = Instant::now();
-        let mut sampler = sampler(&job, vocabulary).expect("checked when it was submitted");
+        let mut sampler =
+            sampler(&job, language, vocabulary).expect("checked when it was submitted");
         sampler.set_prompt_tokens(job.prompt.tokens.len());
         let ends: Vec<u32> = language.end_tokens.iter().chain(&job.stop_tokens).copied().collect();
         let others = (job.min_tokens > 0).then(|| Mask::all(vocabulary).without(&ends));
@@ -431,13 +432,7 @@ impl Active {
                 prefill: first.saturating_duration_since(self.started),
                 decode: self.last.saturating_duration_since(first),
             },
-            experts: Experts {
-                hits: spent.decode.hits + spent.prefill.hits,
-                misses: spent.decode.misses + spent.prefill.misses,
-                bytes_read: spent.bytes_read,
-                wait: Duration::from_micros(spent.decode.stall_us + spent.prefill.stall_us),
-                elapsed: self.started.elapsed(),
-            },
+            experts: Experts::of(&spent, self.started.elapsed()),
             seed: self.sampler.options().seed,
             dropped_turns: self.job.prompt.dropped_turns,
             logprobs: self.answer.take_logprobs(),

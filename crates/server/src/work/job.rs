@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use store::cache::StoreCounters;
 use text::constraint::SCHEMA_FIELD;
 use text::sampling::SamplingOptions;
 use text::{Message, OnFull};
@@ -314,6 +315,20 @@ pub struct Experts {
     pub wait: Duration,
     /// The job's whole time of work, for rates.
     pub elapsed: Duration,
+}
+
+impl Experts {
+    /// What was read in a time, by the counters' differences over it.
+    pub fn of(spent: &StoreCounters, elapsed: Duration) -> Self {
+        let (decode, prefill) = (&spent.decode, &spent.prefill);
+        Self {
+            hits: decode.hits + prefill.hits,
+            misses: decode.misses + prefill.misses,
+            bytes_read: spent.bytes_read,
+            wait: Duration::from_micros(decode.stall_us + prefill.stall_us),
+            elapsed,
+        }
+    }
 }
 
 /// The end of an answer.

@@ -13,6 +13,7 @@ use server::work::{Constraint, FinishReason};
 use server::{Level, Line, Log, ServeOptions};
 use support::sse::merged;
 use support::{Reply, Response, Scripted, Serving, finish, say, text};
+use text::sampling::{DryOptions, XtcOptions};
 
 const CHAT: &str = "/v1/chat/completions";
 const RESPONSES: &str = "/v1/responses";
@@ -130,6 +131,14 @@ fn limits_have_the_names_of_other_servers_everywhere() {
         let window = |extra| ask(extra).sampling.penalty_window;
         assert_eq!(window(json!({ "repeat_last_n": 64 })), Some(64), "{path}");
         assert_eq!(window(json!({ "penalty_last_n": -1 })), None, "{path}");
+        let dry = json!({ "dry_multiplier": 0.8, "dry_base": 2, "dry_allowed_length": 4,
+            "dry_penalty_last_n": 100, "dry_sequence_breakers": ["\n", "END"] });
+        let dry = ask(dry).sampling.dry;
+        assert_eq!((dry.multiplier, dry.base, dry.allowed_length), (0.8, 2.0, 4), "{path}");
+        assert_eq!((dry.window, dry.breakers), (Some(100), vec!["\n".into(), "END".into()]));
+        assert_eq!(ask(json!({ "dry_penalty_last_n": -1 })).sampling.dry, DryOptions::default());
+        let xtc = ask(json!({ "xtc_probability": 0.5, "xtc_threshold": 0.2 })).sampling.xtc;
+        assert_eq!(xtc, XtcOptions { probability: 0.5, threshold: 0.2 }, "{path}");
         let biased = ask(json!({ "logit_bias": [[5, -1.5], [6, false]] }));
         assert_eq!(biased.sampling.logit_bias, [(5, -1.5), (6, f32::NEG_INFINITY)], "{path}");
         for wrong in [
@@ -137,6 +146,16 @@ fn limits_have_the_names_of_other_servers_everywhere() {
             json!({ "stop_token_ids": [1_000_000] }),
             json!({ "logit_bias": [["text", 1]] }),
             json!({ "logit_bias": [5] }),
+            json!({ "dry_multiplier": -1 }),
+            json!({ "dry_base": 0.5, "dry_multiplier": 1 }),
+            json!({ "dry_allowed_length": -1 }),
+            json!({ "dry_allowed_length": 2000, "dry_multiplier": 1 }),
+            json!({ "dry_penalty_last_n": -2 }),
+            json!({ "dry_sequence_breakers": "\n" }),
+            json!({ "dry_sequence_breakers": [1] }),
+            json!({ "dry_sequence_breakers": [""], "dry_multiplier": 1 }),
+            json!({ "xtc_probability": 2 }),
+            json!({ "xtc_threshold": 0, "xtc_probability": 1 }),
         ] {
             let response = serving.post(path, &body(path, &wrong));
             assert_eq!(response.status, 400, "{path} {wrong}");
@@ -174,7 +193,8 @@ fn what_would_make_another_answer_is_refused_and_the_rest_is_mentioned() {
             assert!(error(&response).contains(name), "{path}: {}", error(&response));
         }
         let off = json!({ "mirostat": 0, "mirostat_tau": 5.0, "best_of": 1, "n": 1, "lora": [],
-            "use_beam_search": false, "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_threshold": 0.1 });
+            "use_beam_search": false, "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_threshold": 0, "xtc_probability": 0,
+            "dry_multiplier": 0, "dry_allowed_length": 0 });
         let response = serving.post(path, &body(path, &off));
         assert_eq!(response.status, 200, "{path}: {}", response.body);
         assert_eq!(response.header("x-warning"), None, "{path}");

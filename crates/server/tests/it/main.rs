@@ -29,5 +29,6 @@ mod replay;
 mod scored_prompts;
 mod shared;
 mod support;
+mod tls;
 mod warm_equals_cold;
 mod worker;

@@ -13,6 +13,9 @@ pub enum SamplingError {
         /// What is accepted.
         allowed: &'static str,
     },
+    /// A sampler that looks at the texts of tokens was made without them.
+    #[error("DRY looks at the texts of tokens, and there are none")]
+    NoTexts,
     /// A bias for a token that does not exist.
     #[error("logit_bias names token {id}, but the vocabulary has {vocabulary} tokens")]
     BiasOutOfVocabulary {

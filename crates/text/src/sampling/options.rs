@@ -3,7 +3,7 @@
 //! Names are those of requests and of generation_config.json. The defaults change nothing: plain sampling from the
 //! model's distribution. `validate` refuses what is outside its range by name; nothing is clamped.
 
-use super::SamplingError;
+use super::{DryOptions, SamplingError, XtcOptions};
 use serde_json::Value;
 
 /// Most alternatives reported per token (OpenAI's limit).
@@ -29,6 +29,10 @@ pub struct SamplingOptions {
     pub frequency_penalty: f32,
     /// The penalties look at this many of the last tokens; `None` looks at all.
     pub penalty_window: Option<usize>,
+    /// Makes what would extend a repetition less likely; off by default.
+    pub dry: DryOptions,
+    /// Leaves out the most likely tokens now and then; off by default.
+    pub xtc: XtcOptions,
     /// Seed of the generator. A caller whose user gave none draws one and reports it.
     pub seed: u64,
     /// Added to the logits of these tokens; minus infinity excludes a token. Not NaN, not plus infinity.
@@ -49,6 +53,8 @@ impl Default for SamplingOptions {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             penalty_window: None,
+            dry: DryOptions::default(),
+            xtc: XtcOptions::default(),
             seed: 0,
             logit_bias: Vec::new(),
             logprobs: None,
@@ -125,6 +131,8 @@ impl SamplingOptions {
         ] {
             check(value.is_finite(), name, value, "a finite number")?;
         }
+        self.dry.validate()?;
+        self.xtc.validate()?;
         for &(_, bias) in &self.logit_bias {
             check(
                 !bias.is_nan() && bias != f32::INFINITY,
@@ -137,6 +145,15 @@ impl SamplingOptions {
             return Err(SamplingError::parameter("top_logprobs", count, "between 0 and 20"));
         }
         Ok(())
+    }
+
+    /// Whether a draw needs the row of logits itself, whatever is known of its most likely tokens.
+    pub(crate) fn needs_row(&self) -> bool {
+        self.penalises()
+            || self.dry.is_on()
+            || self.xtc.is_on()
+            || !self.logit_bias.is_empty()
+            || self.logprobs.is_some()
     }
 
     /// Whether any penalty is on.

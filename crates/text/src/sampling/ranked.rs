@@ -42,8 +42,7 @@ impl Sampler {
     /// token anyway ([`Sampler::takes_most_likely`]).
     pub fn wants(&self) -> Option<Wanted> {
         let options = &self.options;
-        let changes = options.penalises() || !options.logit_bias.is_empty();
-        if options.temperature == 0.0 || changes || options.logprobs.is_some() {
+        if options.temperature == 0.0 || options.needs_row() {
             return None;
         }
         let temperature = options.temperature;
@@ -123,7 +122,7 @@ impl Sampler {
 mod tests {
     use std::convert::Infallible;
 
-    use super::super::{SamplingOptions, Xoshiro256};
+    use super::super::{SamplingOptions, Xoshiro256, XtcOptions};
     use super::*;
 
     /// What a device gives, from the definition.
@@ -200,6 +199,10 @@ mod tests {
             SamplingOptions { top_k: 65, ..plain.clone() },
             SamplingOptions { presence_penalty: 1.0, ..plain.clone() },
             SamplingOptions { logit_bias: vec![(3, 1.0)], ..plain.clone() },
+            SamplingOptions {
+                xtc: XtcOptions { probability: 0.5, ..XtcOptions::default() },
+                ..plain.clone()
+            },
             SamplingOptions { logprobs: Some(0), ..plain },
         ] {
             assert_eq!(wants(options.clone()), None, "{options:?}");

@@ -4,14 +4,18 @@
 //! the largest weighs floor(2^40 · exp(-d / temperature)), so the most likely token weighs 2^40, what is less likely
 //! by 2^40 weighs nothing, and the sum over any vocabulary fits u64 exactly.
 
+use super::dry::Dry;
 use super::math::{exp_negative, ln_positive};
 use super::select::{Candidate, argmax, top_k};
 use super::{Mask, SamplingError, SamplingOptions, Xoshiro256};
+use crate::TokenTexts;
 
 /// Weight of the most likely token.
 const ONE: f32 = (1u64 << 40) as f32;
 /// Sizes tried for top-p alone before all tokens are ranked: most distributions end within the first.
 const TOP_P_SIZES: [usize; 3] = [256, 4096, usize::MAX];
+/// Steps of XTC's probability.
+const CHANCES: u64 = 1 << 24;
 /// Tokens per partial sum of a draw from the whole vocabulary.
 pub(super) const BLOCK: usize = 1024;
 
@@ -43,6 +47,7 @@ pub struct Sampler {
     /// Occurrences by token, zero between calls; `[vocabulary]` if a penalty is on, else empty.
     counts: Vec<Occurrences>,
     touched: Vec<u32>,
+    dry: Option<Dry>,
     /// Logits before they were changed, while log-probabilities are wanted.
     original: Vec<Candidate>,
     pub(super) candidates: Vec<Candidate>,
@@ -58,9 +63,29 @@ struct Occurrences {
 }
 
 impl Sampler {
-    /// A sampler for rows of `vocabulary` logits.
+    /// A sampler for rows of `vocabulary` logits, that knows tokens by their numbers.
+    ///
+    /// # Errors
+    /// Options out of range, and [`SamplingError::NoTexts`] for those that look at texts.
     pub fn new(options: SamplingOptions, vocabulary: usize) -> Result<Self, SamplingError> {
+        Self::with_texts(options, vocabulary, None)
+    }
+
+    /// A sampler for rows of `vocabulary` logits, that knows the texts of tokens.
+    ///
+    /// # Errors
+    /// As [`Sampler::new`].
+    pub fn with_texts(
+        options: SamplingOptions,
+        vocabulary: usize,
+        texts: Option<TokenTexts>,
+    ) -> Result<Self, SamplingError> {
         options.validate()?;
+        let dry = match (options.dry.is_on(), texts) {
+            (false, _) => None,
+            (true, Some(texts)) => Some(Dry::new(options.dry.clone(), texts, vocabulary)),
+            (true, None) => return Err(SamplingError::NoTexts),
+        };
         for &(id, _) in &options.logit_bias {
             if id as usize >= vocabulary {
                 return Err(SamplingError::BiasOutOfVocabulary { id, vocabulary });
@@ -72,6 +97,7 @@ impl Sampler {
             random: Xoshiro256::new(options.seed),
             counts: vec![Occurrences::default(); counted],
             touched: Vec::new(),
+            dry,
             original: Vec::new(),
             candidates: Vec::with_capacity(2 * options.top_k.clamp(32, vocabulary.max(32))),
             weights: Vec::with_capacity(weighed.max(options.top_k.min(vocabulary))),
@@ -97,10 +123,7 @@ impl Sampler {
     /// wanted of them, so that a device may choose.
     pub fn takes_most_likely(&self) -> bool {
         let options = &self.options;
-        options.temperature == 0.0
-            && !options.penalises()
-            && options.logit_bias.is_empty()
-            && options.logprobs.is_none()
+        options.temperature == 0.0 && !options.needs_row()
     }
 
     /// The most likely tokens at the last call, best first; as many as `SamplingOptions::logprobs` asked for.
@@ -148,7 +171,8 @@ impl Sampler {
                 vocabulary: self.vocabulary,
             });
         }
-        let changes = self.options.penalises() || !self.options.logit_bias.is_empty();
+        let biased = !self.options.logit_bias.is_empty();
+        let changes = self.options.penalises() || self.dry.is_some() || biased;
         self.original.clear();
         self.top.clear();
         let mut best = None;
@@ -164,6 +188,7 @@ impl Sampler {
         }
         if changes {
             self.penalise(logits, history);
+            self.penalise_repetitions(logits, history);
             self.bias(logits);
             best = None;
         }
@@ -175,8 +200,10 @@ impl Sampler {
             Some(best) => best,
             None => argmax(logits)?,
         };
-        let token =
-            if self.options.temperature == 0.0 { best.id } else { self.draw(logits, best.logit) };
+        let token = match self.options.temperature {
+            0.0 if !self.options.xtc.is_on() => best.id,
+            _ => self.draw(logits, best.logit),
+        };
         let logprob = normaliser.map(|log_sum| {
             let changed = self.original.iter().find(|candidate| candidate.id == token);
             changed.map_or(logits[token as usize], |candidate| candidate.logit) - log_sum
@@ -222,18 +249,28 @@ impl Sampler {
         }
     }
 
+    fn penalise_repetitions(&mut self, logits: &mut [f32], history: &[u32]) {
+        for (id, penalty) in self.dry.iter_mut().flat_map(|dry| dry.penalties(history)) {
+            let logit = &mut logits[id as usize];
+            // The first entry of a token is the one that counts as original.
+            self.original.push(Candidate { logit: *logit, id });
+            *logit -= penalty;
+        }
+    }
+
     fn bias(&mut self, logits: &mut [f32]) {
         for &(id, bias) in &self.options.logit_bias {
             let logit = &mut logits[id as usize];
-            // The first entry of a token is the one that counts as original.
             self.original.push(Candidate { logit: *logit, id });
             *logit += bias;
         }
     }
 
-    /// Temperature, truncations, draw. `largest` is finite.
-    fn draw(&mut self, logits: &[f32], largest: f32) -> u32 {
+    /// Temperature, truncations, XTC, draw. `largest` is finite.
+    fn draw(&mut self, logits: &mut [f32], largest: f32) -> u32 {
         let SamplingOptions { temperature, top_k: k, top_p, min_p, .. } = self.options;
+        // Greedy draws come here for XTC, which looks at the model's own distribution then.
+        let temperature = if temperature == 0.0 { 1.0 } else { temperature };
         let weigh = Weigh { largest, temperature, least: min_p_weight(min_p) };
         if k > 0 {
             top_k(logits, k, &mut self.candidates);
@@ -258,7 +295,37 @@ impl Sampler {
             }
             return self.draw_ranked(total, weigh.least);
         }
+        if self.excludes() {
+            self.exclude_from_all(logits, weigh);
+        }
+        if self.options.temperature == 0.0 {
+            // Others are left: XTC leaves out none but those above another one.
+            return argmax(logits).map_or(0, |best| best.id);
+        }
         self.draw_from_all(logits, weigh)
+    }
+
+    /// Whether XTC acts in this draw. Nothing is drawn for it where it is off, so that a seed gives what it gave.
+    fn excludes(&mut self) -> bool {
+        let xtc = self.options.xtc;
+        xtc.is_on() && self.random.below(CHANCES) < (xtc.probability * CHANCES as f32) as u64
+    }
+
+    /// Leaves out what XTC does of tokens with these weights, best first; gives their number.
+    fn excluded(&self, weights: &[u64], total: u64) -> usize {
+        let least = nucleus(total, self.options.xtc.threshold).max(1);
+        weights.iter().take_while(|&&weight| weight >= least).count().saturating_sub(1)
+    }
+
+    fn exclude_from_all(&mut self, logits: &mut [f32], weigh: Weigh) {
+        let total: u64 = logits.iter().map(|&logit| weigh.of(logit)).sum();
+        top_k(logits, self.options.xtc.tokens_max(), &mut self.candidates);
+        self.weights.clear();
+        self.weights.extend(self.candidates.iter().map(|it| weigh.of(it.logit)));
+        let excluded = self.excluded(&self.weights, total);
+        for candidate in &self.candidates[..excluded] {
+            logits[candidate.id as usize] = f32::NEG_INFINITY;
+        }
     }
 
     /// Draws from `candidates`, best first with `weights`; `total` is what top-p is a fraction of.
@@ -273,8 +340,17 @@ impl Sampler {
             held += weight;
             kept += 1;
         }
+        let excluded = match self.excludes() {
+            true => self.excluded(&self.weights[..kept], held),
+            false => 0,
+        };
+        if self.options.temperature == 0.0 {
+            return self.candidates[excluded].id;
+        }
+        let held = held - self.weights[..excluded].iter().sum::<u64>();
         let mut point = self.random.below(held);
-        for (candidate, &weight) in self.candidates[..kept].iter().zip(&self.weights) {
+        let left = self.candidates[excluded..kept].iter().zip(&self.weights[excluded..kept]);
+        for (candidate, &weight) in left {
             if point < weight {
                 return candidate.id;
             }

@@ -10,6 +10,7 @@ use engine::model::StageTimes;
 use store::cache::StoreCounters;
 use text::sampling::Xoshiro256;
 
+use crate::commands::fingerprint::Fingerprint;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
@@ -53,8 +54,8 @@ pub(super) struct Sample {
     pub(super) peak: u64,
     /// Page cache of the machine, or of our control group: growth during the run.
     pub(super) cache_growth: i64,
-    /// Hash over the logits looked at.
-    pub(super) check: u64,
+    /// Of the logits looked at.
+    pub(super) check: Fingerprint,
 }
 
 impl Sample {
@@ -104,7 +105,8 @@ impl<'a> Bench<'a> {
         number: u64,
     ) -> Result<Sample, EngineError> {
         let kind = ((test.depth as u64) << 32) | ((test.tokens as u64) << 1) | test.decode as u64;
-        let tokens = self.tokens(hash_word(hash_word(FNV_START, number), kind), test.tokens);
+        let stream = Fingerprint::START.word(number).word(kind);
+        let tokens = self.tokens(stream, test.tokens);
         self.fill(sequence, test.depth)?;
         let before = self.loaded.engine.counters();
         let stages = self.loaded.engine.stage_times();
@@ -118,7 +120,7 @@ impl<'a> Bench<'a> {
             let last = test.depth + tokens.len() - 1;
             let began = test.depth.max(last / self.chunk * self.chunk);
             let engine = &mut self.loaded.engine;
-            (hash_logits(FNV_START, engine.logits(&[last - began])?), passes)
+            (Fingerprint::START.floats(engine.logits(&[last - began])?), passes)
         };
         let time = started.elapsed();
         let positions = test.depth as u64..(test.depth + test.tokens) as u64;
@@ -137,8 +139,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Random tokens that `stream` decides.
-    fn tokens(&self, stream: u64, count: usize) -> Vec<u32> {
-        let mut state = self.seed ^ stream;
+    fn tokens(&self, stream: Fingerprint, count: usize) -> Vec<u32> {
+        let mut state = self.seed ^ stream.bits();
         let next = |_| {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -162,7 +164,7 @@ impl<'a> Bench<'a> {
         if done < depth {
             // Dropped before the next is taken: there is room for one.
             drop(kept);
-            let context = self.tokens(FNV_START, depth);
+            let context = self.tokens(Fingerprint::START, depth);
             self.prefill(sequence, "context", &context[done..])?;
             self.context = Some(self.loaded.engine.backend().snapshot(sequence, None)?);
         } else {
@@ -177,18 +179,18 @@ impl<'a> Bench<'a> {
         &mut self,
         sequence: SequenceId,
         tokens: &[u32],
-    ) -> Result<(u64, usize), EngineError> {
+    ) -> Result<(Fingerprint, usize), EngineError> {
         if !self.accept.is_empty() {
             return self.decode_rounds(sequence, tokens);
         }
         let engine = &mut self.loaded.engine;
-        let mut check = FNV_START;
+        let mut check = Fingerprint::START;
         for &token in tokens {
             engine.forward(&[Run { sequence, tokens: &[token] }], self.interrupt.flag())?;
             // What an answer would do: where the device chooses, only the token crosses the bus.
             check = match engine.most_likely(0) {
-                Some(token) => hash_word(check, token?.into()),
-                None => hash_logits(check, engine.logits(&[0])?),
+                Some(token) => check.word(token?.into()),
+                None => check.floats(engine.logits(&[0])?),
             };
         }
         Ok((check, tokens.len()))
@@ -199,9 +201,9 @@ impl<'a> Bench<'a> {
         &mut self,
         sequence: SequenceId,
         tokens: &[u32],
-    ) -> Result<(u64, usize), EngineError> {
-        let (mut check, mut rounds, mut done) = (FNV_START, 0, 0);
-        let mut random = Xoshiro256::new(self.seed ^ FNV_START);
+    ) -> Result<(Fingerprint, usize), EngineError> {
+        let (mut check, mut rounds, mut done) = (Fingerprint::START, 0, 0);
+        let mut random = Xoshiro256::new(self.seed ^ check.bits());
         while done < tokens.len() {
             let drafts = self.accept.len().min(tokens.len() - done - 1);
             let right = |rate: &&f64| ((random.next_u64() >> 11) as f64) < **rate * 2f64.powi(53);
@@ -214,7 +216,7 @@ impl<'a> Bench<'a> {
             engine.step(&[Run { sequence, tokens: &run }], self.interrupt.flag())?;
             let rows: Vec<usize> = (0..run.len()).collect();
             let logits = engine.logits(&rows)?;
-            check = hash_logits(check, &logits[..kept * self.vocabulary as usize]);
+            check = check.floats(&logits[..kept * self.vocabulary as usize]);
             if kept < run.len() {
                 engine.keep_first(sequence, kept)?;
             }
@@ -250,15 +252,4 @@ impl<'a> Bench<'a> {
         bar.finish();
         result.map(|()| chunks)
     }
-}
-
-/// FNV-1a, 64 bits, over words instead of bytes: a fingerprint for comparing rows, nothing more.
-const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-fn hash_word(hash: u64, word: u64) -> u64 {
-    (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3)
-}
-
-fn hash_logits(start: u64, logits: &[f32]) -> u64 {
-    logits.iter().fold(start, |hash, value| hash_word(hash, value.to_bits().into()))
 }

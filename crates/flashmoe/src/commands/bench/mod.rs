@@ -19,7 +19,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use super::table;
+use super::table::{self, Row};
 use crate::arguments::{BenchArguments, ByteSize, ModelArguments, OutputChoice};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -39,23 +39,95 @@ struct Arm {
 }
 
 pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<()> {
-    let tests = tests(arguments)?;
-    let context = tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(1) + 1;
+    let wanted = Wanted {
+        prompt: &arguments.prompt,
+        generate: &arguments.generate,
+        depth: &arguments.depth,
+        repetitions: arguments.repetitions,
+        seed: arguments.seed,
+        accept: &arguments.accept,
+        phases: arguments.phases,
+    };
+    if wanted.tests().is_empty() {
+        let reason = "nothing to measure: -p and -n are both 0";
+        return Err(Failure::usage(reason).into());
+    }
+    let measured = measure(&arguments.combinations(wanted.context()), &wanted)?;
+    measured.print(arguments.form.choice(), arguments.wide, out)
+}
+
+/// What is measured of every combination of settings.
+pub(super) struct Wanted<'a> {
+    /// Tokens of the prefill tests; 0 for none.
+    pub(super) prompt: &'a [usize],
+    /// Tokens of the decode tests; 0 for none.
+    pub(super) generate: &'a [usize],
+    /// Tokens in the context before.
+    pub(super) depth: &'a [usize],
+    /// After the one that is cold.
+    pub(super) repetitions: usize,
+    /// Of the tokens.
+    pub(super) seed: u64,
+    /// Shares of drafts that are right; empty for single steps.
+    pub(super) accept: &'a [f64],
+    /// Rows say where the time of steps went.
+    pub(super) phases: bool,
+}
+
+impl Wanted<'_> {
+    fn tests(&self) -> Vec<Test> {
+        let mut tests = Vec::new();
+        for &depth in self.depth {
+            for (list, decode) in [(self.prompt, false), (self.generate, true)] {
+                let wanted = list.iter().filter(|&&tokens| tokens > 0);
+                tests.extend(wanted.map(|&tokens| Test { decode, tokens, depth }));
+            }
+        }
+        tests
+    }
+
+    /// Tokens of context that the tests need.
+    pub(super) fn context(&self) -> usize {
+        self.tests().iter().map(|test| test.depth + test.tokens).max().unwrap_or(1) + 1
+    }
+}
+
+/// Rows of figures, and what they have in common.
+pub(super) struct Measured {
+    rows: Vec<Row>,
+    caption: String,
+    phases: bool,
+}
+
+impl Measured {
+    /// Writes the rows; `wide` with all columns.
+    pub(super) fn print(&self, form: OutputChoice, wide: bool, out: &mut dyn Write) -> Result<()> {
+        let hidden = row::hidden(&self.rows, wide, self.phases);
+        table::print(form, &self.rows, &hidden, out).map_err(Failure::io)?;
+        if form == OutputChoice::Md {
+            writeln!(out, "\n{}", self.caption).map_err(Failure::io)?;
+        }
+        Ok(())
+    }
+}
+
+/// Measures every one of `combinations`.
+pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> Result<Measured> {
+    let tests = wanted.tests();
     let deep = tests.iter().any(|test| test.depth > 0);
-    let combinations = arguments.combinations(context);
     let several = combinations.len() > 1;
     let (mut arms, mut unfit) = (Vec::new(), Vec::new());
     for combination in combinations {
-        let arm = match Arm::prepare(&combination, tests.len(), deep) {
+        let arm = match Arm::prepare(combination, tests.len(), deep) {
             // The others of a sweep are measured all the same.
             Err(error) if several && is_short(&error) => {
-                complain(&format!("flashmoe: {}: {error:#}", row::setting(&combination)));
+                complain(&format!("flashmoe: {}: {error:#}", row::setting(combination)));
                 unfit.push((combination, error));
                 continue;
             }
             arm => arm?,
         };
-        if let (true, Some(device)) = (arguments.phases, &arm.plan.device) {
+        if let (true, Some(device)) = (wanted.phases, &arm.plan.device) {
             let name = &device.info.name;
             let problem = format!("--phases: {name} runs a step as one piece; use --device cpu");
             return Err(Failure::usage(problem).into());
@@ -70,9 +142,9 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
     let interrupt = Interrupt::listen()?;
     let count = arms.len();
     let (rounds, runs) = if count == 1 {
-        (1, arguments.repetitions)
+        (1, wanted.repetitions)
     } else {
-        (arguments.repetitions.max(1), arguments.repetitions.min(1))
+        (wanted.repetitions.max(1), wanted.repetitions.min(1))
     };
     for round in 0..rounds {
         for (index, arm) in arms.iter_mut().enumerate() {
@@ -82,7 +154,7 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
             say("loading");
             reset_peak();
             let mut loaded = arm.plan.load()?;
-            let forced = (arguments.seed, &arguments.accept[..]);
+            let forced = (wanted.seed, wanted.accept);
             let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, forced);
             let mut measured = tests.iter().zip(&mut arm.samples).collect::<Vec<_>>();
             for same_depth in measured.chunk_by_mut(|a, b| a.0.depth == b.0.depth) {
@@ -103,8 +175,8 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
             for (samples, cold) in [(cold, true), (warm, false)] {
                 if !samples.is_empty() {
                     let mut name = test.name(cold);
-                    if test.decode && !arguments.accept.is_empty() {
-                        let rates = arguments.accept.iter().map(f64::to_string);
+                    if test.decode && !wanted.accept.is_empty() {
+                        let rates = wanted.accept.iter().map(f64::to_string);
                         let rates = rates.collect::<Vec<_>>().join(" ");
                         name.push_str(&format!(", drafts forced to {rates}"));
                     }
@@ -116,33 +188,13 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
     let unfit = unfit.iter().map(|(combination, _)| row::unfit(combination, &rows));
     let unfit: Vec<_> = unfit.collect();
     rows.extend(unfit);
-    let hidden = row::hidden(&rows, arguments.wide, arguments.phases);
-    let form = arguments.form.choice();
-    table::print(form, &rows, &hidden, out).map_err(Failure::io)?;
-    if let (OutputChoice::Md, Some(arm)) = (form, arms.first()) {
-        writeln!(out, "\n{}", row::caption(&arm.plan)).map_err(Failure::io)?;
-    }
-    Ok(())
+    let caption = arms.first().map_or_else(String::new, |arm| row::caption(&arm.plan));
+    Ok(Measured { rows, caption, phases: wanted.phases })
 }
 
 /// Whether settings ask for more memory than there is, or than they themselves allow.
 fn is_short(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Failure::Memory(_)))
-}
-
-fn tests(arguments: &BenchArguments) -> Result<Vec<Test>> {
-    let mut tests = Vec::new();
-    for &depth in &arguments.depth {
-        for (list, decode) in [(&arguments.prompt, false), (&arguments.generate, true)] {
-            let wanted = list.iter().filter(|&&tokens| tokens > 0);
-            tests.extend(wanted.map(|&tokens| Test { decode, tokens, depth }));
-        }
-    }
-    if tests.is_empty() {
-        let reason = "nothing to measure: -p and -n are both 0";
-        return Err(Failure::usage(reason).into());
-    }
-    Ok(tests)
 }
 
 impl Arm {

@@ -16,6 +16,7 @@ use store::cache::{PrefetchCounters, QueueCounters, StoreCounters, StorePlan};
 
 use super::measure::Sample;
 use crate::arguments::{ByteSize, KvChoice, ModelArguments, StorageChoice};
+use crate::commands::fingerprint::Fingerprint;
 use crate::commands::table::Row;
 use crate::phases::Phases;
 use crate::plan::Plan;
@@ -133,7 +134,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let first: Vec<f64> =
         samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
-    let check = samples.iter().fold(0, |check: u64, sample| check.rotate_left(1) ^ sample.check);
+    let check = Fingerprint::of_all(samples.iter().map(|sample| sample.check));
     let arguments = &plan.arguments;
     // Without a pool nothing is found in slots; page faults are not counted.
     let pooled = arguments.storage.has_slots() || arguments.storage == StorageChoice::Resident;
@@ -183,7 +184,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "disk probe GB/s": round(speeds.disk / 1e9, 2),
         "memory probe GB/s": round(speeds.memory / 1e9, 2),
         "threads": plan.threads,
-        "check": format!("{:08x}", (check ^ (check >> 32)) as u32),
+        "check": check.short(),
     });
     let Value::Object(mut fields) = fields else { unreachable!("written as an object above") };
     let tiers = tiers(samples, on_device.1).into_iter();

@@ -6,6 +6,7 @@
 
 mod check;
 mod divergence;
+mod fixed;
 mod item;
 mod report;
 mod tasks;
@@ -29,6 +30,8 @@ use crate::plan::{Plan, Seats};
 use crate::progress::say;
 use report::Report;
 use tasks::Asker;
+
+pub(super) use fixed::{FixedAnswers, ask_fixed, score_fixed};
 
 pub(crate) fn eval(arguments: &EvalArguments, out: &mut dyn Write) -> Result<()> {
     let items = match &arguments.tasks {
@@ -139,7 +142,8 @@ fn recorder(arguments: &EvalArguments, plan: &Plan) -> Option<Recorder> {
     Some(recorder)
 }
 
-fn create(path: &Path) -> Result<BufWriter<Named<File>>> {
+/// Makes a file, which must not exist.
+pub(super) fn create(path: &Path) -> Result<BufWriter<Named<File>>> {
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     let file = file.map_err(Failure::io).with_context(|| path.display().to_string())?;
     Ok(BufWriter::new(Named::new(path.display(), file)))

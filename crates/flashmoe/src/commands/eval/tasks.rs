@@ -57,21 +57,25 @@ impl Outcome {
 
 /// Reads the tasks of a file, or only those named `only`.
 pub(super) fn read(path: &Path, only: Option<&str>) -> Result<Vec<Item>> {
-    let named = || path.display().to_string();
-    let file = std::fs::File::open(path).map_err(Failure::io).with_context(named)?;
+    let named = path.display().to_string();
+    let file = std::fs::File::open(path).map_err(Failure::io).with_context(|| named.clone())?;
+    parse(std::io::BufReader::new(file), &named, only)
+}
+
+/// As [`read`], of lines that are called `named`.
+pub(super) fn parse(lines: impl BufRead, named: &str, only: Option<&str>) -> Result<Vec<Item>> {
     let mut items = Vec::new();
-    for (index, line) in std::io::BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(Failure::io).with_context(named)?;
-        let item = item::parse(&line).map_err(|error| {
-            Failure::usage(format!("{}, line {}: {error}", path.display(), index + 1))
-        })?;
+    for (index, line) in lines.lines().enumerate() {
+        let line = line.map_err(Failure::io).with_context(|| named.to_owned())?;
+        let item = item::parse(&line)
+            .map_err(|error| Failure::usage(format!("{named}, line {}: {error}", index + 1)))?;
         let Some(item) = item else { continue };
         if only.is_none_or(|only| only == item.task) {
             items.push(item);
         }
     }
     if items.is_empty() {
-        return Err(Failure::usage(format!("{}: no tasks", path.display())).into());
+        return Err(Failure::usage(format!("{named}: no tasks")).into());
     }
     Ok(items)
 }
@@ -87,11 +91,6 @@ pub(super) struct Asker<'a> {
     pub(super) recorder: Option<&'a Recorder>,
     /// Calls are held to the offered tools by these.
     pub(super) grammars: Option<Arc<Grammars>>,
-}
-
-/// Whether the user asked to stop.
-pub(super) fn is_interrupted(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Failure::Interrupted))
 }
 
 /// A generated answer.
@@ -115,7 +114,7 @@ impl Asker<'_> {
         for (index, item) in items.iter().enumerate() {
             let answer = match self.ask(item, engine) {
                 // What was answered so far counts.
-                Err(error) if is_interrupted(&error) => {
+                Err(error) if Failure::is_interruption(&error) => {
                     outcome.interrupted = true;
                     break;
                 }
@@ -173,6 +172,7 @@ impl Asker<'_> {
                 thinking: prompt.thinking,
             }),
             drafting: drafting.as_ref(),
+            texts: None,
         };
         let mut parser = AnswerParser::new(language.dialect, &item.tools, prompt.opens_reasoning);
         let (mut stream, mut events) = (language.tokenizer.stream(), Vec::new());

@@ -74,14 +74,19 @@ pub(super) fn read(path: &Path, language: &Language, context: usize) -> Result<V
         };
         lines.map(document).collect::<Result<Vec<_>, Failure>>()?
     } else {
-        let ids = language.tokenizer.encode(&text).map_err(|error| Failure::Run(error.into()))?;
-        let windows = ids.chunks(context).filter(|window| window.len() > 1);
-        windows.map(|ids| Document { tokens: ids.to_vec(), answer: ids.len() }).collect()
+        windows(&text, language, context)?
     };
     if documents.is_empty() {
         return Err(Failure::usage(format!("{shown}: no text to predict")).into());
     }
     Ok(documents)
+}
+
+/// Plain text as documents of at most `context` tokens.
+pub(super) fn windows(text: &str, language: &Language, context: usize) -> Result<Vec<Document>> {
+    let ids = language.tokenizer.encode(text).map_err(|error| Failure::Run(error.into()))?;
+    let windows = ids.chunks(context).filter(|window| window.len() > 1);
+    Ok(windows.map(|ids| Document { tokens: ids.to_vec(), answer: ids.len() }).collect())
 }
 
 fn document(line: &Line, language: &Language) -> Result<Document> {

@@ -18,7 +18,9 @@ use serde_json::json;
 use store::LayerId;
 
 use super::table::machine_name;
-use crate::arguments::{ByteSize, PlanArguments, QUEUE_DEFAULT, RoutingChoice};
+use crate::arguments::{
+    AssumedMachine, ByteSize, ModelArguments, PlanArguments, QUEUE_DEFAULT, RoutingChoice,
+};
 use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
@@ -32,66 +34,101 @@ use predict::{Prediction, Sizes, two_digits};
 const BUSY: f64 = 0.5;
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
-    if arguments.model.routing != RoutingChoice::Model {
-        let reason = "--routing has no part in a plan; give it to bench, run or score";
-        return Err(Failure::usage(reason).into());
-    }
-    let mut model = arguments.model.clone();
-    let remote = crate::models::remote(&model.model)?;
-    let assumed = arguments.machine.as_ref();
-    let spare = assumed.map(|machine| ByteSize(machine::Memory::of(machine.ram).spare()));
-    let budget = model.memory.or(spare);
-    let preview = remote.map(|name| preview::preview(&name, budget)).transpose()?;
-    if let Some(preview) = &preview {
-        model.model.clone_from(&preview.headers.path);
-    }
-    let plan = Plan::resolve_on(&model, Seats::CONVERSATION, assumed)?;
-    let load = assumed.is_none().then(machine::load).flatten();
-    let speeds = match assumed {
-        Some(machine) => Speeds::assumed(machine, &plan)?,
-        None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
+    let forecast = Forecast::make(&arguments.model, arguments.machine)?;
+    let text = match arguments.json {
+        true => format!("{}\n", forecast.json()),
+        false => forecast.text(),
     };
-    let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
-    if arguments.json {
-        let object = as_json(&plan, &speeds, prediction.as_ref(), load);
-        writeln!(out, "{object}").map_err(Failure::io)?;
-        return Ok(());
-    }
-    let measured = match assumed {
-        Some(_) => "assumed by --machine".to_owned(),
-        None => measured(&plan, load),
-    };
-    let (expected, details) = match (&prediction, &plan.device) {
-        (Some(prediction), _) => (
-            format!(
-                "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
-                two_digits(prediction.decode.middle()),
-                duration(prediction.prompt.middle())
-            ),
-            prediction.lines(&plan, &speeds, &measured),
-        ),
-        (None, Some(device)) => {
-            let (rate, lines) = device_prediction(&plan, device, &speeds, &measured);
-            (format!("on {}, about {} tok/s", device.info.name, two_digits(rate)), lines)
-        }
-        (None, None) => Default::default(),
-    };
-    let name = match &preview {
-        Some(preview) => preview.name.clone(),
-        None => crate::models::short_name(&model.model),
-    };
-    let place = if assumed.is_some() { "would run there" } else { "runs here" };
-    let mut lines = vec![headline(&plan, &name), format!("{place}: yes, {expected}")];
-    if let Some(preview) = &preview {
-        lines.extend(preview.lines.iter().cloned());
-    }
-    lines.push(String::new());
-    lines.extend(account(&plan, assumed.is_some()));
-    lines.push(String::new());
-    lines.extend(details);
-    lines.push(String::new());
-    out.write_all(lines.join("\n").as_bytes()).map_err(Failure::io)?;
+    out.write_all(text.as_bytes()).map_err(Failure::io)?;
     Ok(())
+}
+
+/// A plan, what was measured for it, and what is expected of it.
+pub(super) struct Forecast {
+    plan: Plan,
+    /// Where the model is not downloaded.
+    preview: Option<preview::Preview>,
+    speeds: Speeds,
+    /// On the processor.
+    prediction: Option<Prediction>,
+    /// Of the machine, while it was measured.
+    load: Option<f64>,
+    /// The machine is none that was measured.
+    assumed: bool,
+}
+
+impl Forecast {
+    /// Plans a model and measures this machine, or plans it for another one.
+    pub(super) fn make(
+        arguments: &ModelArguments,
+        assumed: Option<AssumedMachine>,
+    ) -> Result<Self> {
+        if arguments.routing != RoutingChoice::Model {
+            let reason = "--routing has no part in a plan; give it to bench, run or score";
+            return Err(Failure::usage(reason).into());
+        }
+        let mut model = arguments.clone();
+        let remote = crate::models::remote(&model.model)?;
+        let assumed = assumed.as_ref();
+        let spare = assumed.map(|machine| ByteSize(machine::Memory::of(machine.ram).spare()));
+        let budget = model.memory.or(spare);
+        let preview = remote.map(|name| preview::preview(&name, budget)).transpose()?;
+        if let Some(preview) = &preview {
+            model.model.clone_from(&preview.headers.path);
+        }
+        let plan = Plan::resolve_on(&model, Seats::CONVERSATION, assumed)?;
+        let load = assumed.is_none().then(machine::load).flatten();
+        let speeds = match assumed {
+            Some(machine) => Speeds::assumed(machine, &plan)?,
+            None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
+        };
+        let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
+        Ok(Self { plan, preview, speeds, prediction, load, assumed: assumed.is_some() })
+    }
+
+    /// For programs: sizes in bytes, speeds in bytes and operations per second.
+    pub(super) fn json(&self) -> serde_json::Value {
+        as_json(&self.plan, &self.speeds, self.prediction.as_ref(), self.load)
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let Self { plan, preview, speeds, prediction, load, assumed } = self;
+        let measured = match assumed {
+            true => "assumed by --machine".to_owned(),
+            false => measured(plan, *load),
+        };
+        let (expected, details) = match (prediction, &plan.device) {
+            (Some(prediction), _) => (
+                format!(
+                    "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
+                    two_digits(prediction.decode.middle()),
+                    duration(prediction.prompt.middle())
+                ),
+                prediction.lines(plan, speeds, &measured),
+            ),
+            (None, Some(device)) => {
+                let (rate, lines) = device_prediction(plan, device, speeds, &measured);
+                (format!("on {}, about {} tok/s", device.info.name, two_digits(rate)), lines)
+            }
+            (None, None) => Default::default(),
+        };
+        let name = match preview {
+            Some(preview) => preview.name.clone(),
+            None => crate::models::short_name(&plan.arguments.model),
+        };
+        let place = if *assumed { "would run there" } else { "runs here" };
+        let mut lines = vec![headline(plan, &name), format!("{place}: yes, {expected}")];
+        if let Some(preview) = preview {
+            lines.extend(preview.lines.iter().cloned());
+        }
+        lines.push(String::new());
+        lines.extend(account(plan, *assumed));
+        lines.push(String::new());
+        lines.extend(details);
+        lines.push(String::new());
+        lines.join("\n")
+    }
 }
 
 /// What the model is.

@@ -45,7 +45,7 @@ fn shape(
     let kinds: Vec<&str> = (0..layers)
         .map(|layer| if full(layer) { "full_attention" } else { "linear_attention" })
         .collect();
-    json!({
+    let mut config = json!({
         "architectures": ["Qwen4ExpForConditionalGeneration"],
         "model_type": "qwen4_exp",
         "dtype": "bfloat16",
@@ -77,28 +77,34 @@ fn shape(
             "attention_bias": false,
             "hidden_act": "silu",
             "eos_token_id": 0,
-            "hc_count": 4,
-            "hc_lowrank": 64,
-            "indexer_n_heads": 4,
-            "indexer_kv_heads": 1,
-            "indexer_head_dim": 32,
-            "indexer_budget": 32,
-            "indexer_compress_ratio": 4,
-            "ple_layer_ids": [2],
-            "ple_embed_dim": 256,
-            "ple_conv_kernel_size": 4,
-            "ngram_size": 3,
-            "heads_per_ngram": 4,
-            "ngram_vocab_size_base": 2000,
-            "make_ngram_vocab_size_divisible_by": 16,
-            "split_ngram_parts": 4,
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 10_000_000,
                 "partial_rotary_factor": 0.25,
             },
         },
-    })
+    });
+    let own = json!({
+        "hc_count": 4,
+        "hc_lowrank": 64,
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 32,
+        "indexer_budget": 32,
+        "indexer_compress_ratio": 4,
+        "ple_layer_ids": [2],
+        "ple_embed_dim": 256,
+        "ple_conv_kernel_size": 4,
+        "ngram_size": 3,
+        "heads_per_ngram": 4,
+        "ngram_vocab_size_base": 2000,
+        "make_ngram_vocab_size_divisible_by": 16,
+        "split_ngram_parts": 4,
+    });
+    if let (Some(text), Value::Object(own)) = (config["text_config"].as_object_mut(), own) {
+        text.extend(own);
+    }
+    config
 }
 
 /// Tensors of one place where streams are read.

@@ -1,30 +1,34 @@
-//! The one-line account after an answer: speed, hits, bytes read. All figures come from the store's counters.
+//! The account after an answer: speed, hits, bytes read, and where the time went. All figures come from counters.
 
 use std::time::Duration;
 
 use engine::drafts::DraftCounters;
 use engine::engine::Engine;
+use engine::model::StageTimes;
 use engine::session::AnswerReport;
-use store::cache::{PrefetchCounters, QueueCounters, StoreCounters};
+use store::cache::{DeviceCounters, PrefetchCounters, QueueCounters, StoreCounters};
 use store::rows::RowCounters;
 
 use crate::arguments::ByteSize;
+use crate::phases::Phases;
 use crate::plan::machine::ProcessMemory;
 
 /// Counters at the start of an answer.
 pub(crate) struct Account {
     before: StoreCounters,
     drafts: DraftCounters,
+    stages: StageTimes,
 }
 
 impl Account {
     /// Remembers where the counters stand.
     pub(crate) fn start(engine: &Engine) -> Self {
-        Self { before: engine.counters(), drafts: engine.draft_counters() }
+        let (before, drafts) = (engine.counters(), engine.draft_counters());
+        Self { before, drafts, stages: engine.stage_times() }
     }
 
-    /// What the answer cost.
-    pub(crate) fn line(&self, engine: &Engine, report: &AnswerReport) -> String {
+    /// What the answer cost: one line, and on the processor another on the time.
+    pub(crate) fn lines(&self, engine: &Engine, report: &AnswerReport) -> String {
         let spent = engine.counters().since(&self.before);
         let decode = &spent.decode;
         let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
@@ -36,10 +40,19 @@ impl Account {
         let queue = queue(&spent.device.queue);
         let rows = rows(&spent.rows);
         let drafts = drafts(&engine.draft_counters().since(&self.drafts));
+        let stages = engine.stage_times().since(self.stages);
+        // A GPU computes while the host submits: its time shows in no stage.
+        let phases = match spent.device == DeviceCounters::default() {
+            true => {
+                let time = report.prefill_time + report.decode_time;
+                format!("\ntime {}", Phases::of(&stages, &spent, time).line())
+            }
+            false => String::new(),
+        };
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
              {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue}{rows}{drafts} \
-             · read {} · peak memory {}",
+             · read {} · peak memory {}{phases}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,

@@ -199,6 +199,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     }));
     if let Some(pack) = &checkpoint.pack {
         lines.extend(requantisation::line(checkpoint));
+        lines.extend(requantisation::linked(checkpoint));
         lines.push(requantisation::table(&pack.requantised));
     }
     lines.push(String::new());

@@ -47,8 +47,10 @@ pub(super) fn step_slots(config: &ModelConfig, options: &CpuOptions, sequences: 
 pub(super) fn least_slots(arguments: &ModelArguments) -> Option<SlotBudget> {
     match (arguments.storage, arguments.slots) {
         (StorageChoice::Mmap | StorageChoice::Resident, _) => None,
-        (StorageChoice::Budget, Some(SlotCount::Exactly(slots))) => Some(SlotBudget::Slots(slots)),
-        (StorageChoice::Budget, _) => Some(SlotBudget::Steps(1)),
+        (_, Some(SlotCount::Exactly(slots))) if arguments.storage.has_slots() => {
+            Some(SlotBudget::Slots(slots))
+        }
+        (StorageChoice::Budget | StorageChoice::Buffered, _) => Some(SlotBudget::Steps(1)),
         // Buffers of one visit, and of the next while it is read ahead.
         (StorageChoice::PageCache, _) => Some(SlotBudget::Steps(2)),
     }

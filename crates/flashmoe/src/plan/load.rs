@@ -231,6 +231,7 @@ impl Plan {
             StorageChoice::Resident if self.device.is_some() => StorageMode::Budget,
             StorageChoice::Resident => StorageMode::Resident,
             StorageChoice::Budget => StorageMode::Budget,
+            StorageChoice::Buffered => StorageMode::Buffered,
             StorageChoice::PageCache => StorageMode::PageCache,
             StorageChoice::Mmap => StorageMode::Mmap,
         };

@@ -42,6 +42,7 @@ fn no_setting_that_only_moves_bytes_changes_a_bit() {
             &["--storage", "budget", "--slots", "floor", "--policy", "lru", "--prefill-chunk", "1"],
             &["--storage", "budget", "--policy", "lfu", "--prefill-chunk", "7"],
             &["--storage", "page-cache"],
+            &["--storage", "buffered"],
             &["--storage", "mmap"],
             &["--storage", "mmap", "--residency-advice"],
             &["--load", "mmap", "--kv", "ahead"],

@@ -73,6 +73,8 @@ pub struct PhaseCounters {
     pub misses: u64,
     /// Time that callers slept for records, microseconds.
     pub stall_us: u64,
+    /// Time that the processor took to choose the experts, microseconds. The store itself chooses none.
+    pub routing_us: u64,
 }
 
 /// Uses of records by a device with memory of its own; the store itself counts none.
@@ -276,6 +278,7 @@ impl PhaseCounters {
             joined: self.joined - earlier.joined,
             misses: self.misses - earlier.misses,
             stall_us: self.stall_us - earlier.stall_us,
+            routing_us: self.routing_us - earlier.routing_us,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! in groups, each group added before the next: the same sums in the same order.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use kernels::format::{Encoding, Matrix};
 use kernels::{Activations, MatmulJob, Tokens};
@@ -192,9 +193,11 @@ impl CpuBackend {
         let tokens = self.tokens.len();
         let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
         self.prepare_input(layer, mixture, &shapes);
-        self.route(layer, mixture)?;
         let single = self.spans.iter().all(|span| span.tokens == 1);
         let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
+        let begun = Instant::now();
+        self.route(layer, mixture)?;
+        self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed();
         let experts = self.experts.clone();
         let mut visit = experts.visit(layer, &self.scratch.assignments.experts, phase)?;
         if phase == Phase::Prefill {

@@ -25,6 +25,7 @@ mod streams;
 mod tiled;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use kernels::KvType;
 use kernels::{Activations, Compute, DeltaForm, DeltaShape, MatmulJob, Tokens};
@@ -115,6 +116,8 @@ pub struct CpuBackend {
     /// Rows of layers of hashed n-grams.
     ngram_rows: NgramRows,
     routing: Routing,
+    /// Time that choosing experts took: of prompts, of answers.
+    routing_time: [Duration; 2],
     /// Where there are rounds, and delta layers.
     round: Option<RoundScratch>,
     /// Whether the batch is a step of answers, whose runs of several tokens are rounds.
@@ -160,6 +163,7 @@ impl CpuBackend {
             index: IndexScratch::new(&config, &options),
             ngram_rows: NgramRows::default(),
             routing: Routing::default(),
+            routing_time: [Duration::ZERO; 2],
             round: RoundScratch::new(&config, &options),
             answers: false,
             projected: vec![0.0; tokens * config.hidden],
@@ -378,6 +382,9 @@ impl Backend for CpuBackend {
 
     fn counters(&self) -> StoreCounters {
         let mut counters = self.experts.counters();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let [prefill, decode] = self.routing_time.map(micros);
+        (counters.prefill.routing_us, counters.decode.routing_us) = (prefill, decode);
         self.ngram_rows.count(&mut counters.rows);
         counters
     }

@@ -64,6 +64,7 @@ fn weights(name: &str, experts: &str, trunk: &str) -> [u64; 3] {
         shape: name.to_owned(),
         destination: "nowhere".into(),
         layers: None,
+        distinct: None,
         experts: stored(experts),
         trunk: stored(trunk),
         group: if experts == "int4" { 32 } else { 64 },

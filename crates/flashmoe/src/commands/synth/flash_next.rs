@@ -45,46 +45,35 @@ fn shape(
     let kinds: Vec<&str> = (0..layers)
         .map(|layer| if full(layer) { "full_attention" } else { "linear_attention" })
         .collect();
-    let mut config = json!({
-        "architectures": ["Qwen4ExpForConditionalGeneration"],
-        "model_type": "qwen4_exp",
+    let mut text = json!({
+        "model_type": "qwen4_exp_text",
         "dtype": "bfloat16",
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": head_dim,
+        "linear_num_key_heads": key_heads,
+        "linear_num_value_heads": value_heads,
+        "linear_key_head_dim": delta_dim,
+        "linear_value_head_dim": delta_dim,
+        "linear_conv_kernel_dim": 4,
+        "output_gate_type": "sigmoid",
+        "moe_intermediate_size": width,
+        "shared_expert_intermediate_size": width,
+        "num_experts": experts,
+        "num_experts_per_tok": top_k,
+        "norm_topk_prob": true,
+        "max_position_embeddings": 262_144,
+        "rms_norm_eps": 1e-6,
         "tie_word_embeddings": false,
-        "text_config": {
-            "model_type": "qwen4_exp_text",
-            "dtype": "bfloat16",
-            "vocab_size": vocabulary,
-            "hidden_size": hidden,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "head_dim": head_dim,
-            "linear_num_key_heads": key_heads,
-            "linear_num_value_heads": value_heads,
-            "linear_key_head_dim": delta_dim,
-            "linear_value_head_dim": delta_dim,
-            "linear_conv_kernel_dim": 4,
-            "output_gate_type": "sigmoid",
-            "moe_intermediate_size": width,
-            "shared_expert_intermediate_size": width,
-            "num_experts": experts,
-            "num_experts_per_tok": top_k,
-            "norm_topk_prob": true,
-            "max_position_embeddings": 262_144,
-            "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": false,
-            "layer_types": kinds,
-            "attention_bias": false,
-            "hidden_act": "silu",
-            "eos_token_id": 0,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10_000_000,
-                "partial_rotary_factor": 0.25,
-            },
-        },
+        "layer_types": kinds,
+        "attention_bias": false,
+        "hidden_act": "silu",
+        "eos_token_id": 0,
     });
-    let own = json!({
+    let streams_and_rows = json!({
         "hc_count": 4,
         "hc_lowrank": 64,
         "indexer_n_heads": 4,
@@ -100,11 +89,22 @@ fn shape(
         "ngram_vocab_size_base": 2000,
         "make_ngram_vocab_size_divisible_by": 16,
         "split_ngram_parts": 4,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000_000,
+            "partial_rotary_factor": 0.25,
+        },
     });
-    if let (Some(text), Value::Object(own)) = (config["text_config"].as_object_mut(), own) {
-        text.extend(own);
+    for (key, value) in streams_and_rows.as_object().into_iter().flatten() {
+        text[key] = value.clone();
     }
-    config
+    json!({
+        "architectures": ["Qwen4ExpForConditionalGeneration"],
+        "model_type": "qwen4_exp",
+        "dtype": "bfloat16",
+        "tie_word_embeddings": false,
+        "text_config": text,
+    })
 }
 
 /// Tensors of one place where streams are read.

@@ -64,8 +64,12 @@ impl Shape {
     }
 }
 
-/// Refuses blocks where they cannot be written.
-fn check_blocks(arguments: &SynthArguments) -> Result<()> {
+/// Refuses what a layout has no files for: blocks, and layers that share one.
+fn check_layout(arguments: &SynthArguments) -> Result<()> {
+    if arguments.distinct.is_some() && arguments.layout == LayoutChoice::Mlx {
+        let problem = "--distinct: files of safetensors hold several layers; use --layout native";
+        return Err(Failure::usage(problem.to_owned()).into());
+    }
     for (option, stored) in [("--experts", arguments.experts), ("--trunk", arguments.trunk)] {
         let StoredAs::Blocks(format) = stored else { continue };
         let name = format.name();
@@ -117,7 +121,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
 
 /// What the arguments ask for.
 pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
-    check_blocks(arguments)?;
+    check_layout(arguments)?;
     let mut config = match named(&arguments.shape) {
         Some(config) => config,
         None => read_config(Path::new(&arguments.shape))?,
@@ -184,10 +188,20 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             prefix,
             tensors,
             layers,
-            recipe: json!({ "shape": arguments.shape, "seed": arguments.seed }),
+            recipe: recipe(arguments),
             tokenizer: arguments.tokenizer.clone(),
+            distinct: arguments.distinct.map(usize::from),
         },
     })
+}
+
+/// What a pack notes of how it was made.
+fn recipe(arguments: &SynthArguments) -> Value {
+    let mut recipe = json!({ "shape": arguments.shape, "seed": arguments.seed });
+    if let Some(distinct) = arguments.distinct {
+        recipe["distinct"] = distinct.into();
+    }
+    recipe
 }
 
 fn read_config(path: &Path) -> Result<Value> {

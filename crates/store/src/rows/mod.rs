@@ -185,6 +185,11 @@ impl RowStore {
         arena + cache_bytes + batch as u64
     }
 
+    /// Bytes of a cache that holds `rows` rows of `row_bytes`.
+    pub fn cache_bytes(row_bytes: usize, rows: u64) -> u64 {
+        RowCache::bytes_for(row_bytes, rows)
+    }
+
     /// Values of a row.
     pub fn columns(&self) -> usize {
         self.columns

@@ -134,6 +134,8 @@ impl Shared {
             if let Some(read) = &mut last
                 && read.file == place.file
                 && read.first + read.count == index
+                // Parts lie in any order in a file.
+                && read.offset <= place.offset
                 && end - read.offset <= self.arena.slot_bytes() as u64
             {
                 read.count += 1;

@@ -120,9 +120,7 @@ fn step(bar: &mut Progress, interrupt: &Interrupt, state: PackProgress) -> Contr
 fn failure(error: PackError) -> anyhow::Error {
     match error {
         PackError::Format(error) => Failure::model(error.into()).into(),
-        PackError::Shape | PackError::Rows { .. } | PackError::NotFinite { .. } => {
-            Failure::model(error.into()).into()
-        }
+        PackError::Shape | PackError::NotFinite { .. } => Failure::model(error.into()).into(),
         PackError::Space { .. } => Failure::disk(error.to_string()).into(),
         PackError::Exists { .. }
         | PackError::Locked { .. }

@@ -1,10 +1,10 @@
-//! Layers that add to every residual stream what a table of rows has for a token's last n-grams (reference: transformers
-//! `Qwen4ExpTextNGramEmbedding`, `Qwen4ExpTextPLELayer`).
+//! Layers that add to every residual stream what a table of rows has for a token's last n-grams (reference:
+//! transformers `Qwen4ExpTextNGramEmbedding`, `Qwen4ExpTextPLELayer`).
 //!
 //! A token has several rows: for each length of n-grams as many as there are heads, each in a part of the table of its
-//! own. Numbers of rows follow from token ids alone, so they are known before anything is computed. Of the rows a key for
-//! each stream and one value are made; a stream's agreement with its key decides how much of the value it takes, and a
-//! dilated convolution over the tokens before adds to it.
+//! own. Numbers of rows follow from token ids alone, so they are known before anything is computed. Of the rows a key
+//! for each stream and one value are made; a stream's agreement with its key decides how much of the value it takes,
+//! and a dilated convolution over the tokens before adds to it.
 
 use std::ops::Range;
 

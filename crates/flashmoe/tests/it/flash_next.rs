@@ -37,8 +37,8 @@ fn refused_with(change: impl Fn(&mut Value)) -> String {
     refusal(&["inspect", model.to_str().unwrap()])
 }
 
-/// What the reference has and a slip would leave out: without it the answer is another, so that an answer within 1e-5 of
-/// the reference has it.
+/// What the reference has and a slip would leave out: without it the answer is another, so that an answer within 1e-5
+/// of the reference has it.
 #[test]
 fn every_part_changes_the_answer() {
     let (_folder, model) = golden_copy(CASE);

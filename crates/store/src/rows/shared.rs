@@ -1,7 +1,7 @@
 //! What callers and I/O threads share: rows that were asked for, reads that wait and that are on their way, the cache.
 //!
-//! The lock is held for bookkeeping and for copies of some rows. A slot of the arena belongs to one read at a time; when
-//! the read has ended, its thread copies the rows and begins the next one that waits, in the same slot.
+//! The lock is held for bookkeeping and for copies of some rows. A slot of the arena belongs to one read at a time;
+//! when the read has ended, its thread copies the rows and begins the next one that waits, in the same slot.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

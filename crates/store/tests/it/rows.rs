@@ -1,6 +1,7 @@
-//! Goal: a row of a table is the file's bytes or a typed error of the batch that asked for it, however it lies, whatever
-//! the cache holds and whatever the disk does. Method: a table in two files at odd offsets, whose rows cross blocks; random
-//! batches by every engine, and by the simulator that fails the k-th read for every k and reads at random over seeds.
+//! Goal: a row of a table is the file's bytes or a typed error of the batch that asked for it, however it lies,
+//! whatever the cache holds and whatever the disk does. Method: a table in two files at odd offsets, whose rows cross
+//! blocks; random batches by every engine, and by the simulator that fails the k-th read for every k and reads at
+//! random over seeds.
 
 use std::fs;
 use std::path::Path;

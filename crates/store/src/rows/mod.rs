@@ -34,7 +34,7 @@ pub struct RowOptions {
     pub io: IoEngine,
     /// Whether reads bypass the page cache.
     pub direct: DirectIo,
-    /// Whether reads that cannot drop their pages from the page cache.
+    /// Whether reads that are not direct drop their pages from the page cache.
     pub drop_behind: bool,
     /// Bytes that the cache of rows may take.
     pub cache_bytes: u64,
@@ -59,13 +59,13 @@ impl Default for RowOptions {
 pub struct RowCounters {
     /// Rows asked for.
     pub asked: u64,
-    /// Of these, other than one of the same batch.
+    /// Of these, once for each batch.
     pub distinct: u64,
     /// Of these, found in the cache.
     pub hits: u64,
     /// Reads issued.
     pub reads: u64,
-    /// Of these, such as take more than one block.
+    /// Of these, reads of more than one block.
     pub long_reads: u64,
     /// Bytes that arrived.
     pub bytes_read: u64,

@@ -324,6 +324,7 @@ impl Backend for CpuBackend {
 
     fn give_up(&mut self, layer: LayerId) {
         self.forget_ahead(layer);
+        self.ngram_rows.forget();
     }
 
     fn embed(&mut self, table: MatrixId) {

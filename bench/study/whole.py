@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A model of full depth whose layers share files: the least memory by plan and by measure, decode, and answers at the limit.
 
-    whole.py --flashmoe target/dist/flashmoe --work FOLDER [--shape 397B-A17B] [--distinct 2] [--tokenizer models/demo]
+    whole.py --flashmoe target/dist/flashmoe --work FOLDER [--shape 397B-A17B] [--distinct 2] [--tokenizer FOLDER]
         [--context 4096] [--memory 10G] [--answers 100] [--generate 20]
 
 1. `synth SHAPE --distinct N`: the files of N layers; the others are hard links. Experts are read directly, so a link costs a read.
@@ -22,6 +22,7 @@ import time
 
 from group import Group, forget, size
 
+DEMO = pathlib.Path(__file__).resolve().parents[2] / "models/demo"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
@@ -31,7 +32,7 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--shape", default="397B-A17B")
     parser.add_argument("--distinct", type=int, default=2)
-    parser.add_argument("--tokenizer", type=pathlib.Path, default=pathlib.Path("models/demo"))
+    parser.add_argument("--tokenizer", type=pathlib.Path, default=DEMO)
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--memory", default="10G")
     parser.add_argument("--answers", type=int, default=100)
@@ -41,8 +42,8 @@ def main():
     if not model.exists():
         command = [options.flashmoe, "synth", options.shape, model, "--layout", "native"]
         subprocess.run([str(part) for part in [*command, "--distinct", options.distinct]], check=True)
-        for name in TOKENIZER:
-            shutil.copy(options.tokenizer / name, model)
+    for name in TOKENIZER:
+        shutil.copy(options.tokenizer / name, model)
     common = ["--device", "cpu", "--context", options.context, "--no-check"]
     refused = subprocess.run([str(part) for part in [options.flashmoe, "run", model, "x", "--memory", "1M", *common]],
                              capture_output=True, text=True)

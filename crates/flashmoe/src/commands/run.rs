@@ -53,7 +53,7 @@ fn one_answer(
         writeln!(out, "{object}").map_err(Failure::io)?;
     }
     if arguments.stats {
-        say(&account.lines(&terminal.loaded.engine, &answered.report));
+        account.lines(&terminal.loaded.engine, &answered.report).lines().for_each(say);
     }
     if let Some(cut) = answered.cut(terminal.plan.backend.context) {
         say(&cut);

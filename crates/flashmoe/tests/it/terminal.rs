@@ -327,6 +327,8 @@ fn settings_come_from_the_command_line_then_the_environment_then_the_file() {
         assert!(output.status.success(), "{}", told(&output));
         // `stats` is on in the file.
         assert!(told(&output).contains("peak memory"), "{}", told(&output));
+        // A line of its own.
+        assert!(told(&output).lines().any(|it| it.starts_with("time ")), "{}", told(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     };
     assert_eq!(json(&[])["answer_tokens"], 3);

@@ -128,7 +128,7 @@ impl Chat<'_> {
                     None => self.gauge(),
                 }
                 if self.stats {
-                    say(&account.lines(&self.terminal.loaded.engine, &report));
+                    account.lines(&self.terminal.loaded.engine, &report).lines().for_each(say);
                 }
             }
             // A full context or a failed read ends the answer, not the conversation.

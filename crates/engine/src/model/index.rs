@@ -1,9 +1,9 @@
 //! Attention to the keys that an indexer chooses (reference: transformers `Qwen4ExpTextQSAIndexer`).
 //!
-//! Positions are cut into units. A complete unit has one index key: the mean of its tokens' keys, normed, rotated by the
-//! position of its first token. A token's score of a unit is the sum over heads of what is positive of query times key;
-//! it attends to the units with the best scores, of equal ones to the first, and always to the tokens behind the last
-//! complete unit.
+//! Positions are cut into units. A complete unit has one index key: the mean of its tokens' keys, normed, rotated by
+//! the position of its first token. A token's score of a unit is the sum over heads of what is positive of query times
+//! key; it attends to the units with the best scores, of equal ones to the first, and always to the tokens behind the
+//! last complete unit.
 
 use kernels::BLOCK_TOKENS;
 use store::format::config::keys;

@@ -1,12 +1,10 @@
-//! Layers that add to every residual stream what a table of rows has for a token's last n-grams (reference: transformers
-//! `Qwen4ExpTextNGramEmbedding`, `Qwen4ExpTextPLELayer`).
+//! Layers that add to every residual stream what a table of rows has for a token's last n-grams (reference:
+//! transformers `Qwen4ExpTextNGramEmbedding`, `Qwen4ExpTextPLELayer`).
 //!
 //! A token has several rows: for each length of n-grams as many as there are heads, each in a part of the table of its
-//! own. Numbers of rows follow from token ids alone, so they are known before anything is computed. Of the rows a key for
-//! each stream and one value are made; a stream's agreement with its key decides how much of the value it takes, and a
-//! dilated convolution over the tokens before adds to it.
-
-use std::ops::Range;
+//! own. Numbers of rows follow from token ids alone, so they are known before anything is computed. Of the rows a key
+//! for each stream and one value are made; a stream's agreement with its key decides how much of the value it takes,
+//! and a dilated convolution over the tokens before adds to it.
 
 use store::format::config::keys;
 use store::format::rows::NGRAM_TABLE;
@@ -309,11 +307,11 @@ impl NgramLayer {
     }
 }
 
-/// Positions of the taps before a token at `position`, oldest first, each with the number of its tap.
+/// What the convolution sees of a token at `position`, oldest first: the number of a tap, and its position.
 pub fn taps(shape: &NgramConfig, position: usize) -> impl Iterator<Item = (usize, usize)> {
-    let (kernel, apart): (Range<usize>, usize) = (0..shape.kernel, shape.tokens);
-    let last = shape.kernel - 1;
-    kernel.filter_map(move |tap| Some((tap, position.checked_sub(apart * (last - tap))?)))
+    let (last, apart) = (shape.kernel - 1, shape.tokens);
+    let at = move |tap| Some((tap, position.checked_sub(apart * (last - tap))?));
+    (0..shape.kernel).filter_map(at)
 }
 
 #[cfg(test)]

@@ -116,8 +116,8 @@ pub enum Op {
     /// From the products of the layer's matrices to `Context`: norms, rotations, compressed rows, their choice,
     /// attention and the rotation back.
     AttendCompressed(CompressedAttention),
-    /// As [`Op::Attend`], to the keys that the layer's indexer chooses by `IndexQuery`, whose own key is the last part of
-    /// that register.
+    /// As [`Op::Attend`], to the keys that the layer's indexer chooses by `IndexQuery`, whose own key is the last part
+    /// of that register.
     AttendIndexed(Indexer),
     /// `x *= sigmoid(gate)`.
     SigmoidGate {

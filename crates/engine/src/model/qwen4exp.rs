@@ -1,5 +1,5 @@
-//! Qwen3.8-Flash-Next: the parts of Qwen3.5-MoE around gated residual streams, attention to chosen keys, layers of hashed
-//! n-grams (reference: transformers `modeling_qwen4_exp.py`).
+//! Qwen3.8-Flash-Next: the parts of Qwen3.5-MoE around gated residual streams, attention to chosen keys, layers of
+//! hashed n-grams (reference: transformers `modeling_qwen4_exp.py`).
 //!
 //! The reference's own defaults are those of another model: a configuration without a key is refused.
 

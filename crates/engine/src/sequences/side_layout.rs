@@ -1,5 +1,5 @@
-//! What layers keep of a sequence beside keys and values or a recurrent state, and where it lies: keys of an indexer, and
-//! what layers of hashed n-grams need of the tokens before.
+//! What layers keep of a sequence beside keys and values or a recurrent state, and where it lies: keys of an indexer,
+//! and what layers of hashed n-grams need of the tokens before.
 //!
 //! Of a fixed size, in the state of the sequence, are rings: what belongs to position `p` is in place `p` modulo their
 //! length, and each is long enough for a round. Complete index keys lie in pages, as the sequence grows.

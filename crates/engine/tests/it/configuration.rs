@@ -66,7 +66,7 @@ fn meaning(folder: &Path) -> Result<String, String> {
     Model::declare(&config, &mut catalog).map_err(|error| error.to_string())?;
     expert_shapes(&checkpoint, &config).map_err(|error| error.to_string())?;
     let ends = checkpoint.end_tokens().map_err(|error| error.to_string())?;
-    let Checkpoint { tensors, experts, norms_are_zero_centred, .. } = &checkpoint;
+    let Checkpoint { tensors, experts, row_tables, norms_are_zero_centred, .. } = &checkpoint;
     // Where tensors begin follows from the length of what is before them.
     let begin = tensors.values().map(|tensor| tensor.weight.offset).min().unwrap_or(0);
     let place = |extent: Extent| (extent.file, extent.offset.abs_diff(begin), extent.length);
@@ -80,7 +80,8 @@ fn meaning(folder: &Path) -> Result<String, String> {
         Some((layer.shapes, weights))
     });
     let (tensors, layers): (Vec<_>, Vec<_>) = (tensors.collect(), layers.collect());
-    Ok(format!("{config:?} {ends:?} {norms_are_zero_centred} {tensors:?} {layers:?}"))
+    let rows: Vec<_> = row_tables.values().map(|it| (it.rows, it.columns, it.encoding)).collect();
+    Ok(format!("{config:?} {ends:?} {norms_are_zero_centred} {tensors:?} {layers:?} {rows:?}"))
 }
 
 /// Values of every type, and numbers at and beyond the ends of every range.

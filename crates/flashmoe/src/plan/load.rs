@@ -126,11 +126,11 @@ impl Plan {
     fn row_stores(&self, catalog: &Catalog<'_>) -> Result<Vec<RowStore>> {
         let options = self.store_options();
         let buffered = matches!(options.mode, StorageMode::PageCache | StorageMode::Mmap);
-        let rows = catalog.open_rows(|table| RowOptions {
+        let rows = catalog.open_rows(|_| RowOptions {
             io: options.io,
             direct: if buffered { DirectIo::Never } else { options.direct },
             drop_behind: !buffered,
-            cache_bytes: self.backend.row_cache.min(table.bytes()),
+            cache_bytes: self.backend.row_cache,
             storage: None,
         });
         Ok(rows.map_err(Failure::engine)?)

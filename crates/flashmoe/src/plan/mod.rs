@@ -22,10 +22,12 @@ use engine::drafts::ROUND_TOKENS;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::model::ngram::NgramHash;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
+use store::rows::RowStore;
 
 use crate::arguments::{
     ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
@@ -494,7 +496,7 @@ fn backend_options(
             DraftChoice::Off => 1,
             DraftChoice::Ngram | DraftChoice::Auto => ROUND_TOKENS,
         },
-        row_cache: (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1),
+        row_cache: row_cache(config, budget),
     };
     let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
     let sequences = sequences.unwrap_or_else(|| {
@@ -537,6 +539,14 @@ fn backend_options(
     .max(sequences)
     .max(options.round_tokens);
     Ok(options)
+}
+
+/// Bytes of the cache of rows of each table: what the budget has for it, and no more than holds all of them.
+fn row_cache(config: &ModelConfig, budget: u64) -> u64 {
+    let Some(ngrams) = &config.ngrams else { return 0 };
+    let rows = ngrams.hashes.iter().map(NgramHash::rows).max().unwrap_or(0);
+    let all = RowStore::cache_bytes(ngrams.columns() * size_of::<f32>(), rows);
+    (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1).min(all)
 }
 
 /// How many conversations at once: the most, up to four, that leave each the context asked for within a fifth of

@@ -8,8 +8,8 @@
 //! `language_model.model.`, `language_model.`) and without `.weight`: `embed_tokens`, `lm_head`, `norm`,
 //! `layers.0.input_layernorm`, `layers.0.linear_attn.in_proj_qkv`, `layers.0.linear_attn.A_log`,
 //! `layers.0.mlp.gate`, `layers.0.mlp.shared_expert.gate_proj`, ... Routed experts are not in the tensor
-//! map: they are [`LayerExperts`]; nor are tables of rows: they are [`RowTable`]s. Convolution kernels are reported as `[channels, kernel]` whatever
-//! the file's axis order, because `[C, 1, 4]` and `[C, 4, 1]` hold the same bytes.
+//! map: they are [`LayerExperts`]; nor are tables of rows: they are [`RowTable`]s. Convolution kernels are reported as
+//! `[channels, kernel]` whatever the file's axis order, because `[C, 1, 4]` and `[C, 4, 1]` hold the same bytes.
 
 mod ancestor;
 mod assemble;

@@ -34,6 +34,12 @@ impl RowCache {
         }
     }
 
+    /// Bytes in which all of `rows` rows have a place.
+    pub(super) fn bytes_for(row_bytes: usize, rows: u64) -> u64 {
+        let set = WAYS * (row_bytes + size_of::<Entry>());
+        rows.div_ceil(WAYS as u64).saturating_mul(set as u64)
+    }
+
     /// The first place of a row's set. Rows of one head are numbered in a run, so that neighbours share no set.
     fn set(&self, row: u64) -> Option<usize> {
         let sets = (self.entries.len() / WAYS) as u64;
@@ -79,6 +85,13 @@ mod tests {
         let found = [0, 1, 2, 4, 6, 8].map(|row| cache.find(row).is_some());
         assert_eq!(found, [true, true, false, true, true, true]);
         assert_eq!(cache.find(8), Some(&bytes(8)[..]));
+    }
+
+    #[test]
+    fn a_cache_for_all_rows_holds_them() {
+        let mut cache = RowCache::new(RowCache::bytes_for(3, 101), 3);
+        (0..101).for_each(|row| cache.keep(row, &[row as u8; 3]));
+        assert!((0..101).all(|row| cache.find(row) == Some(&[row as u8; 3][..])));
     }
 
     #[test]

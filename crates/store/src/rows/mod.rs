@@ -1,10 +1,11 @@
 //! Rows of a table that is too large for memory: a few for each token, known from token ids alone.
 //!
 //! Rows are not experts: there are hundreds of millions of them, each of some hundred bytes, anywhere in a file. A
-//! [`RowStore`] is asked for the rows of a batch as soon as its tokens are known ([`RowStore::ask`]), and hands them out
-//! when their layer needs them ([`RowStore::wait`]); in between an engine of its own reads the missing ones, at a depth
-//! that drives need for reads of one block. What was asked for is sorted, each row once, and rows that lie together are
-//! read together. A cache keeps rows, not blocks: of a block nearly all is other rows that nobody asks for.
+//! [`RowStore`] is asked for the rows of a batch as soon as its tokens are known ([`RowStore::ask`]), and hands them
+//! out when their layer needs them ([`RowStore::wait`]); in between an engine of its own reads the missing ones, at a
+//! depth that drives need for reads of one block. What was asked for is sorted, each row once, and rows that lie
+//! together are read together. A cache keeps rows, not blocks: of a block nearly all is other rows that nobody asks
+//! for.
 //!
 //! Where bytes were found never changes what they are, and a failed read is an error of the batch that asked.
 
@@ -33,7 +34,7 @@ pub struct RowOptions {
     pub io: IoEngine,
     /// Whether reads bypass the page cache.
     pub direct: DirectIo,
-    /// Whether reads that cannot drop their pages from the page cache.
+    /// Whether reads that are not direct drop their pages from the page cache.
     pub drop_behind: bool,
     /// Bytes that the cache of rows may take.
     pub cache_bytes: u64,
@@ -58,13 +59,13 @@ impl Default for RowOptions {
 pub struct RowCounters {
     /// Rows asked for.
     pub asked: u64,
-    /// Of these, other than one of the same batch.
+    /// Of these, once for each batch.
     pub distinct: u64,
     /// Of these, found in the cache.
     pub hits: u64,
     /// Reads issued.
     pub reads: u64,
-    /// Of these, such as take more than one block.
+    /// Of these, reads of more than one block.
     pub long_reads: u64,
     /// Bytes that arrived.
     pub bytes_read: u64,
@@ -183,6 +184,11 @@ impl RowStore {
         let arena = SlotArena::bytes_for(QUEUE_DEPTH, slot_bytes(row_bytes)) as u64;
         let batch = rows * (row_bytes + size_of::<u64>() + shared::READ_BYTES);
         arena + cache_bytes + batch as u64
+    }
+
+    /// Bytes of a cache that holds `rows` rows of `row_bytes`.
+    pub fn cache_bytes(row_bytes: usize, rows: u64) -> u64 {
+        RowCache::bytes_for(row_bytes, rows)
     }
 
     /// Values of a row.

@@ -1,7 +1,7 @@
 //! What callers and I/O threads share: rows that were asked for, reads that wait and that are on their way, the cache.
 //!
-//! The lock is held for bookkeeping and for copies of some rows. A slot of the arena belongs to one read at a time; when
-//! the read has ended, its thread copies the rows and begins the next one that waits, in the same slot.
+//! The lock is held for bookkeeping and for copies of some rows. A slot of the arena belongs to one read at a time;
+//! when the read has ended, its thread copies the rows and begins the next one that waits, in the same slot.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -134,6 +134,8 @@ impl Shared {
             if let Some(read) = &mut last
                 && read.file == place.file
                 && read.first + read.count == index
+                // Parts lie in any order in a file.
+                && read.offset <= place.offset
                 && end - read.offset <= self.arena.slot_bytes() as u64
             {
                 read.count += 1;

@@ -1,6 +1,7 @@
-//! Goal: a row of a table is the file's bytes or a typed error of the batch that asked for it, however it lies, whatever
-//! the cache holds and whatever the disk does. Method: a table in two files at odd offsets, whose rows cross blocks; random
-//! batches by every engine, and by the simulator that fails the k-th read for every k and reads at random over seeds.
+//! Goal: a row of a table is the file's bytes or a typed error of the batch that asked for it, however it lies,
+//! whatever the cache holds and whatever the disk does. Method: a table in two files at odd offsets, whose rows cross
+//! blocks; random batches by every engine, and by the simulator that fails the k-th read for every k and reads at
+//! random over seeds.
 
 use std::fs;
 use std::path::Path;
@@ -121,6 +122,28 @@ fn reads_are_sorted_and_joined() {
     check(&store, &[crossing], "a row across blocks").unwrap();
     let counters = store.counters();
     assert_eq!((counters.reads, counters.long_reads, counters.bytes_read), (2, 1, 3 * 4096));
+}
+
+/// A converter deals parts in any order: of two neighbours by number the second may lie first.
+#[test]
+fn parts_of_one_file_lie_in_any_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, mut table) = table(folder.path());
+    let [first, second] = [(9000, 40), (31, 40)].map(|(offset, rows)| Extent {
+        file: FileId(0),
+        offset,
+        length: rows * ROW_BYTES,
+    });
+    table.parts = vec![RowPart { first: 0, extent: first }, RowPart { first: 40, extent: second }];
+    table.rows = 80;
+    let store = RowStore::open(&files, &table, RowOptions::default()).unwrap();
+    let all: Vec<u64> = (0..80).collect();
+    let found = store.wait(store.ask(&all)).unwrap();
+    for row in all {
+        let start = if row < 40 { 9000 + row * ROW_BYTES } else { 31 + (row - 40) * ROW_BYTES };
+        let expected: Vec<u8> = (start..start + ROW_BYTES).map(|at| byte_at(0, at)).collect();
+        assert_eq!(found.row(row), expected, "row {row}");
+    }
 }
 
 #[test]

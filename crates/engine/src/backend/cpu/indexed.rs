@@ -1,9 +1,9 @@
 //! Attention to the keys that an indexer chooses, on the CPU.
 //!
-//! A token that sees no more units than the budget attends to all keys, as in any other layer. For a later one the chosen
-//! keys and values are gathered, in order of positions, and handed to the kernel of attention as a cache of their own.
-//! Which of the two it is, and what is gathered, follow from the token's position and the scores alone, and units are
-//! complete at absolute positions: neither chunks nor batches change a bit.
+//! A token that sees no more units than the budget attends to all keys, as in any other layer. For a later one the
+//! chosen keys and values are gathered, in order of positions, and handed to the kernel of attention as a cache of
+//! their own. Which of the two it is, and what is gathered, follow from the token's position and the scores alone, and
+//! units are complete at absolute positions: neither chunks nor batches change a bit.
 
 use std::ops::Range;
 

@@ -184,7 +184,8 @@ impl CpuBackend {
         })
     }
 
-    /// Looks rows of n-grams up in `stores`, one for each layer that does, in their order. Asked before the first batch.
+    /// Looks rows of n-grams up in `stores`, one for each layer that does, in their order. Asked before the first
+    /// batch.
     ///
     /// # Errors
     /// More stores or fewer than there are such layers.
@@ -323,6 +324,7 @@ impl Backend for CpuBackend {
 
     fn give_up(&mut self, layer: LayerId) {
         self.forget_ahead(layer);
+        self.ngram_rows.forget();
     }
 
     fn embed(&mut self, table: MatrixId) {

@@ -79,6 +79,7 @@ impl NgramRows {
 impl CpuBackend {
     /// Begins to read the rows of the batch.
     pub(super) fn ask_for_rows(&mut self) {
+        self.ngram_rows.forget();
         for place in 0..self.ngram_rows.layers.len() {
             self.find_rows(place);
             let source = &mut self.ngram_rows.layers[place];

@@ -33,8 +33,8 @@ pub(super) struct Scoring<'a> {
 }
 
 impl Scoring<'_> {
-    /// Scores of the keys of at most [`PAGES_TOGETHER`] pages: the sum over heads of a weight times the positive part of
-    /// query times key. `keys` gives the first keys of a page; `head_scores` has room for those of all heads.
+    /// Scores of the keys of at most [`PAGES_TOGETHER`] pages: the sum over heads of a weight times the positive part
+    /// of query times key. `keys` gives the first keys of a page; `head_scores` has room for those of all heads.
     pub(super) fn score<'k>(
         &self,
         keys: &dyn Fn(usize, usize) -> &'k [u8],

@@ -33,8 +33,8 @@ pub(super) fn tiny() -> Value {
     shape([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)
 }
 
-/// `[hidden, layers, heads, kv heads, head size]`, `[key heads, value heads, head size]` of the delta layers, `[experts,
-/// top-k, width]`, vocabulary; the rest is small.
+/// `[hidden, layers, heads, kv heads, head size]`, `[key heads, value heads, head size]` of the delta layers,
+/// `[experts, top-k, width]`, vocabulary; the rest is small.
 fn shape(
     [hidden, layers, heads, kv_heads, head_dim]: [usize; 5],
     [key_heads, value_heads, delta_dim]: [usize; 3],

@@ -61,7 +61,7 @@ fn olmoe_keeps_the_weights_of_the_softmax() {
         ("clip_qkv", json!(8.0)),
         ("attention_bias", json!(true)),
         ("num_experts_per_tok", json!(9)),
-        ("layer_types", json!(["sliding_attention"; 3])),
+        ("layer_types", json!(["sliding_attention", "sliding_attention", "sliding_attention"])),
         ("partial_rotary_factor", json!(0.5)),
     ];
     let model = check(&config, &needed, &refused);

@@ -13,6 +13,7 @@ import pathlib
 import typing
 
 import deepseek_v4
+import gemma4
 import gptoss
 import hugging_face
 import latent
@@ -273,6 +274,7 @@ def all_cases():
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     cases += latent_cases()
+    cases += gemma_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -341,6 +343,30 @@ def latent_cases():
         family_gguf_case(dataclasses.replace(glm_normed, seed=77).calm(), "q8", "Q8_0"),
         family_gguf_case(minimax.calm(), "f32", "F32"),
         family_gguf_case(minimax, "bf16", "BF16"),
+    ]
+
+
+def gemma_cases():
+    gemma = gemma4.GemmaNet("gemma4")
+    # Every width odd in its way, a head for each query, a window that is no multiple of anything.
+    ragged = dataclasses.replace(
+        gemma, name="gemma4-ragged", vocabulary=301, hidden=88, layers=7, interval=6, heads=3, kv_heads=3, head_dim=20,
+        full_kv_heads=3, full_head_dim=44, window=37, dense_width=72, experts=7, top_k=7, expert_width=40, rotary=0.5,
+        softcap=None, flat=True,
+    )
+    projected = dataclasses.replace(
+        gemma, name="gemma4-projected", keys_as_values=False, full_kv_heads=None, tied=False, window=1, layers=3
+    )
+    wide = dataclasses.replace(
+        gemma, name="gemma4-wide", head_dim=256, full_head_dim=512, heads=2, kv_heads=2, window=100, softcap=2.0
+    )
+    nets = (gemma, ragged, projected, wide)
+    return [
+        *(hugging_face_case(net) for net in nets),
+        *(hugging_face_case(net.calm()) for net in nets),
+        hugging_face_case(gemma.calm(), "-sharded", shards=3, skipped=True),
+        hugging_face_case(ragged.calm(), "-f32", dtype="F32"),
+        dataclasses.replace(hugging_face_case(dataclasses.replace(gemma, name="gemma4-long", seed=5).calm()), tokens=700),
     ]
 
 

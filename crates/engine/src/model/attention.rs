@@ -1,7 +1,7 @@
 //! Softmax attention with partial rotation and, where a family has them, per-head norms, an output gate, biases, sinks
-//! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`).
+//! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`, `Gemma4TextAttention`).
 
-use super::config::ModelConfig;
+use super::config::{ModelConfig, Values};
 use super::program::{Op, Product};
 use super::register::Register;
 use crate::EngineError;
@@ -13,8 +13,8 @@ pub struct Attention {
     pub query: MatrixId,
     /// `[key_value_heads * head_dim, hidden]`
     pub key: MatrixId,
-    /// `[key_value_heads * head_dim, hidden]`
-    pub value: MatrixId,
+    /// `[key_value_heads * head_dim, hidden]`; none where keys are the values.
+    pub value: Option<MatrixId>,
     /// `[hidden, query_heads * head_dim]`
     pub output: MatrixId,
     /// Norms of the heads of queries and keys, `[head_dim]` each.
@@ -29,26 +29,33 @@ pub struct Attention {
     pub sinks: Option<VectorId>,
     /// True when `query` carries the output gate.
     pub gated: bool,
+    /// What values are.
+    pub values: Values,
 }
 
 impl Attention {
-    /// Declares the tensors below `prefix` (`layers.N.self_attn`).
+    /// Declares the tensors of a layer below `prefix` (`layers.N.self_attn`).
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
     pub fn declare(
         config: &ModelConfig,
+        layer: usize,
         prefix: &str,
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
-        let shape = &config.attention;
-        let queries = shape.query_heads * shape.head_dim;
-        let keys = shape.key_value_heads * shape.head_dim;
+        let shape = config.attention_of(layer);
+        let (queries, keys) = (shape.query_width(), shape.key_width());
         let query_rows = if shape.output_gate { 2 * queries } else { queries };
         Ok(Self {
             query: catalog.matrix(&format!("{prefix}.q_proj"), query_rows, config.hidden)?,
             key: catalog.matrix(&format!("{prefix}.k_proj"), keys, config.hidden)?,
-            value: catalog.matrix(&format!("{prefix}.v_proj"), keys, config.hidden)?,
+            value: match shape.values {
+                Values::NormedKeys => None,
+                Values::Projected | Values::Normed => {
+                    Some(catalog.matrix(&format!("{prefix}.v_proj"), keys, config.hidden)?)
+                }
+            },
             output: catalog.matrix(&format!("{prefix}.o_proj"), config.hidden, queries)?,
             norms: match shape.head_norms {
                 false => None,
@@ -99,17 +106,20 @@ impl Attention {
                 }
             },
             gated: shape.output_gate,
+            values: shape.values,
         })
     }
 
-    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed.
-    pub(super) fn ops(&self, norm: VectorId) -> Vec<Op> {
+    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed; what is added is normed
+    /// with `after`, where there is such a norm.
+    pub(super) fn ops(&self, norm: VectorId, after: Option<VectorId>) -> Vec<Op> {
         use Register::{Context, Gate, Key, Normed, Query, QueryGate, Residual, Value};
         let query = if self.gated { QueryGate } else { Query };
-        let products = [(self.query, query), (self.key, Key), (self.value, Value)];
+        let mut products = vec![Product::from((self.query, query)), (self.key, Key).into()];
+        products.extend(self.value.map(|value| Product::from((value, Value))));
         let mut ops = vec![
             Op::Norm { from: Residual, weight: norm, to: Normed },
-            Op::Linear { from: Normed, products: products.map(Product::from).to_vec() },
+            Op::Linear { from: Normed, products },
         ];
         let projected = [query, Key, Value];
         if let Some(biases) = self.biases {
@@ -123,6 +133,12 @@ impl Attention {
         if self.gated {
             ops.push(Op::SplitQueryGate);
         }
+        // Before keys are normed and rotated in place.
+        ops.extend(match self.values {
+            Values::Projected => None,
+            Values::Normed => Some(Op::NormValues { from: Value }),
+            Values::NormedKeys => Some(Op::NormValues { from: Key }),
+        });
         ops.extend(match self.norms {
             Some([query, key]) => [
                 Op::NormRotate { heads: Query, weight: query },
@@ -134,8 +150,14 @@ impl Attention {
         if self.gated {
             ops.push(Op::SigmoidGate { x: Context, gate: Gate });
         }
-        ops.push(Op::LinearAdd { from: Context, matrix: self.output, to: Residual });
-        ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Residual, bias }));
+        let Some(weight) = after else {
+            ops.push(Op::LinearAdd { from: Context, matrix: self.output, to: Residual });
+            ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Residual, bias }));
+            return ops;
+        };
+        ops.push(Op::Linear { from: Context, products: vec![(self.output, Normed).into()] });
+        ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Normed, bias }));
+        ops.push(Op::NormAdd { from: Normed, weight, to: Residual });
         ops
     }
 }

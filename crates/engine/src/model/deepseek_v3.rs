@@ -8,8 +8,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    without_biases,
-};
+    without_biases, StreamConfig, Values};
 use super::rope::{Pairs, Rope, magnitude};
 use super::router::{Groups, Router, Score};
 
@@ -51,7 +50,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: false,
             output_bias: false,
             sinks: false,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         latent: Some(latent(from, rank, &rope)?),
         delta: None,
         hyper: None,
@@ -100,6 +103,7 @@ pub(super) fn experts(from: &Configuration) -> Result<MoeConfig, FormatError> {
         rows: GateUpRows::Apart,
         biases: false,
         hashed_layers: 0,
+        router_norm: false,
     })
 }
 

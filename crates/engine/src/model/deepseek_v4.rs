@@ -6,7 +6,7 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression, IndexConfig};
-use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values};
 use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -38,7 +38,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             output_bias: false,
             whole_norms: false,
             sinks: true,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         latent: None,
         delta: None,
         hyper: Some(HyperConfig {
@@ -75,6 +79,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             rows: GateUpRows::Apart,
             biases: false,
             hashed_layers: from.required(&keys::NUM_HASH_LAYERS)?,
+            router_norm: false,
         },
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,

@@ -4,7 +4,7 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{AttentionConfig, Mixer, ModelConfig};
+use super::config::{AttentionConfig, Mixer, ModelConfig, StreamConfig, Values};
 use super::deepseek_v3;
 use super::rope::Rope;
 
@@ -31,7 +31,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: from.required(&keys::ATTENTION_BIAS)?,
             output_bias: false,
             sinks: false,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         latent: None,
         delta: None,
         hyper: None,

@@ -5,7 +5,7 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
-use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, without_biases};
+use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, without_biases, StreamConfig, Values};
 use super::rope::Rope;
 use super::router::{Groups, Router, Score};
 
@@ -36,7 +36,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: without_biases(from)?,
             output_bias: false,
             sinks: false,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         latent: None,
         delta: None,
         hyper: None,
@@ -56,6 +60,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             rows: GateUpRows::Apart,
             biases: false,
             hashed_layers: 0,
+            router_norm: false,
         },
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,

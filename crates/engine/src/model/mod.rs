@@ -15,6 +15,7 @@ mod deepseek_v3;
 mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
+mod gemma4;
 mod glm4_moe;
 mod gptoss;
 pub mod hyper_connections;
@@ -28,6 +29,7 @@ mod qwen3next;
 pub mod register;
 pub mod rope;
 pub mod router;
+mod sandwich;
 
 use std::sync::Arc;
 
@@ -86,7 +88,8 @@ impl Model {
     }
 }
 
-/// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`.
+/// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`; where outputs of blocks are normed as well, as
+/// [`sandwich`] has it.
 fn declare_layer(
     config: &ModelConfig,
     index: usize,
@@ -110,20 +113,44 @@ fn declare_layer(
         (Mixer::Latent, _, Some(shape)) => {
             LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(norm)
         }
-        _ => Attention::declare(config, &name("self_attn"), catalog)?.ops(norm),
+        _ => {
+            let after = match config.stream.sandwich {
+                false => None,
+                true => Some(catalog.vector(&name("post_attention_layernorm"), hidden, role)?),
+            };
+            Attention::declare(config, index, &name("self_attn"), catalog)?.ops(norm, after)
+        }
     };
+    let feed_forward = match spec.feed_forward {
+        FeedForward::Both { inner } => sandwich::declare(config, index, inner, catalog)?,
+        FeedForward::Mixture => {
+            let mixture = Mixture::declare(config, index, &name("mlp"), catalog)?;
+            feed_forward(config, index, Op::Mixture(mixture), catalog)?
+        }
+        FeedForward::Dense { inner } => {
+            let dense = Dense::declare(config, inner, &name("mlp"), catalog)?;
+            feed_forward(config, index, Op::Dense(dense), catalog)?
+        }
+    };
+    Ok(LayerProgram { spec, mixer, feed_forward })
+}
+
+/// `x += network(norm(x))`.
+fn feed_forward(
+    config: &ModelConfig,
+    index: usize,
+    network: Op,
+    catalog: &mut Catalog<'_>,
+) -> Result<Vec<Op>, EngineError> {
+    let (hidden, role) = (config.hidden, VectorRole::Norm);
+    let name = |part: &str| format!("layers.{index}.{part}");
     let norm = catalog.vector(&name("post_attention_layernorm"), hidden, role)?;
     let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);
     let site: Option<Site> = config.hyper.as_ref().map(site).transpose()?;
-    let prefix = name("mlp");
-    let network = match spec.feed_forward {
-        FeedForward::Mixture => Op::Mixture(Mixture::declare(config, index, &prefix, catalog)?),
-        FeedForward::Dense { inner } => Op::Dense(Dense::declare(config, inner, &prefix, catalog)?),
-    };
     let (from, to) = (Register::Residual, Register::Normed);
     let input = match site {
         None => Op::Norm { from, weight: norm, to },
         Some(site) => Op::OpenStreams { site, norm },
     };
-    Ok(LayerProgram { spec, mixer, feed_forward: vec![input, network] })
+    Ok(vec![input, network])
 }

@@ -7,8 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    without_biases,
-};
+    without_biases, StreamConfig, Values};
 use super::rope::Rope;
 use super::router::{Router, Score};
 
@@ -44,10 +43,14 @@ pub(super) fn read(
             biases: without_biases(from)?,
             output_bias: false,
             sinks: false,
+            values: Values::Projected,
+            scale: None,
             output_gate: from.required(&keys::ATTN_OUTPUT_GATE)?,
         },
         hyper: None,
         compressed: None,
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         latent: None,
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
@@ -71,6 +74,7 @@ pub(super) fn read(
             rows: GateUpRows::Apart,
             biases: false,
             hashed_layers: 0,
+            router_norm: false,
         },
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,

@@ -73,6 +73,9 @@ impl CudaBackend {
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
+            Op::NormAdd { .. } | Op::NormValues { .. } | Op::Scale { .. } => {
+                unreachable!("{}: refused when the model was loaded", op.name())
+            }
         }
         Ok(())
     }

@@ -82,6 +82,9 @@ impl GpuBackend {
             }
             &Op::GatedNorm { weight } => self.gated_norm(weight),
             Op::NormRow { .. }
+            | Op::NormAdd { .. }
+            | Op::NormValues { .. }
+            | Op::Scale { .. }
             | Op::GroupedLinear { .. }
             | Op::AttendLatent(_)
             | Op::AttendCompressed(_)

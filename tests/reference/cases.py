@@ -358,7 +358,7 @@ def gemma_cases():
         gemma, name="gemma4-projected", keys_as_values=False, full_kv_heads=None, tied=False, window=1, layers=3
     )
     wide = dataclasses.replace(
-        gemma, name="gemma4-wide", head_dim=256, full_head_dim=512, heads=2, kv_heads=2, window=100, softcap=2.0
+        gemma, name="gemma4-wide", head_dim=256, full_head_dim=512, heads=2, kv_heads=2, window=100, softcap=20.0
     )
     nets = (gemma, ragged, projected, wide)
     return [

@@ -8,7 +8,8 @@
 use super::TextError;
 use super::control::ControlToken;
 use super::decode::{TokenTable, byte_to_char, char_to_byte};
-use super::pieces::Pieces;
+use super::pieces::{Normal, Pieces};
+use super::spaced::{self, Spelled};
 use super::steps;
 use super::words::Words;
 use serde::Deserialize;
@@ -83,6 +84,7 @@ struct Model {
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     ignore_merges: Option<bool>,
+    byte_fallback: Option<bool>,
     #[serde(deserialize_with = "vocabulary")]
     vocab: Vocab,
     #[serde(deserialize_with = "merges")]
@@ -145,7 +147,7 @@ fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Merge>, D::E
 }
 
 /// A merge is `["a", "b"]`, or `"a b"` in older files.
-struct Merge(String, String);
+pub(super) struct Merge(pub(super) String, pub(super) String);
 
 impl<'de> Deserialize<'de> for Merge {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -202,24 +204,39 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
             format!("{} is unknown; \"1.0\" is supported", quoted(version)),
         ));
     }
-    // The library compiles expressions here.
-    let (normalizer, pre_tokenizer) = guarded("pre_tokenizer", || {
-        Ok((steps::normalizer(file.normalizer)?, steps::pre_tokenizer(file.pre_tokenizer)?))
-    })?;
-    steps::check_decoder(file.decoder)?;
-    check_model(&file.model)?;
-    let size = check_ids(&file.model.vocab, &file.added_tokens)?;
-    let table = build_table(&file.model.vocab, &file.added_tokens, size)?;
+    let mut model = file.model;
+    let size = check_ids(&model.vocab, &file.added_tokens)?;
+    let (mut bytes, mut beginnings) = Default::default();
+    let is_spaced = spaced::is_meant(file.normalizer);
+    if is_spaced && model.byte_fallback != Some(true) {
+        let problem = "is not true: characters without a token could not be encoded";
+        return Err(TextError::tokenizer("model.byte_fallback", problem));
+    }
+    let (normal, pre_tokenizer) = if is_spaced {
+        spaced::check_steps(file.pre_tokenizer, file.decoder)?;
+        let spelled = spaced::spell(&model.vocab, &model.merges, size)?;
+        Spelled { vocab: model.vocab, merges: model.merges, bytes, beginnings } = spelled;
+        (Normal::Spaced, None)
+    } else {
+        steps::check_decoder(file.decoder)?;
+        // The library compiles expressions here.
+        guarded("pre_tokenizer", || {
+            let normalizer = steps::normalizer(file.normalizer)?;
+            Ok((Normal::of(normalizer), Some(steps::pre_tokenizer(file.pre_tokenizer)?)))
+        })?
+    };
+    check_model(&model)?;
+    let table = build_table(&model.vocab, &bytes, &file.added_tokens, size)?;
 
     let (blank, control): (Vec<Added>, Vec<Added>) =
         file.added_tokens.into_iter().partition(|token| is_blank(&token.content));
     let pieces = guarded("model", || {
-        let lengths = merged_lengths(&file.model.vocab, size);
-        let merges = file.model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
+        let lengths = merged_lengths(&model.vocab, size + beginnings.len());
+        let merges = model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
         // The library's cache of words is one for each thread, up to 80 MB of a stranger's words in each.
         let bpe = BpeBuilder::new()
-            .vocab_and_merges(file.model.vocab, merges)
-            .ignore_merges(file.model.ignore_merges.unwrap_or(false))
+            .vocab_and_merges(model.vocab, merges)
+            .ignore_merges(model.ignore_merges.unwrap_or(false))
             .cache_capacity(0)
             .build()
             .map_err(|error| TextError::tokenizer("model", error.to_string()))?;
@@ -227,7 +244,8 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
             let normalized = token.normalized;
             (ControlToken { id: token.id, text: token.content, special: token.special }, normalized)
         });
-        Pieces::new(normalizer, Some(pre_tokenizer), blank.collect(), Words::new(bpe, lengths))
+        let words = Words::new(bpe, lengths).with_beginnings(size, beginnings);
+        Pieces::new(normal, pre_tokenizer, blank.collect(), words)
     })?;
     let controls = control
         .into_iter()
@@ -366,12 +384,21 @@ fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
     Ok(size)
 }
 
-/// Bytes by id. Vocabulary entries are spelled in the byte alphabet, added tokens in plain text.
-fn build_table(vocab: &Vocab, added: &[Added], size: usize) -> Result<TokenTable, TextError> {
+/// Bytes by id. Vocabulary entries are spelled in the byte alphabet, added tokens in plain text; `bytes` are tokens of
+/// single bytes. Entries with ids of `size` and above are no tokens.
+fn build_table(
+    vocab: &Vocab,
+    bytes: &[(u32, u8)],
+    added: &[Added],
+    size: usize,
+) -> Result<TokenTable, TextError> {
     let mut tokens: Vec<(Vec<u8>, bool)> = vec![(Vec::new(), false); size];
     let added_texts: std::collections::HashSet<&str> =
         added.iter().map(|token| token.content.as_str()).collect();
-    for (text, &id) in vocab {
+    for &(id, byte) in bytes {
+        tokens[id as usize].0 = vec![byte];
+    }
+    for (text, &id) in vocab.iter().filter(|(_, id)| (**id as usize) < size) {
         let bytes: Option<Vec<u8>> = text.chars().map(char_to_byte).collect();
         match bytes {
             Some(bytes) => tokens[id as usize].0 = bytes,

@@ -131,7 +131,7 @@ pub(super) fn check_text(text: &str) -> Result<(), TextError> {
 }
 
 /// The steps of a component with their places in the file: itself, or those of a sequence.
-fn flatten<'a>(
+pub(super) fn flatten<'a>(
     field: &str,
     raw: Option<&'a RawValue>,
 ) -> Result<Vec<(String, &'a RawValue)>, TextError> {

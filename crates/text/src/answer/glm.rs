@@ -2,7 +2,7 @@
 //!
 //! Its markers are Hermes', so a call in JSON between them is understood as well.
 
-use super::NAME_BYTES_MAX;
+use super::{NAME_BYTES_MAX, THINK};
 use super::blocks::{Blocks, Head, Syntax};
 use super::out::Repair;
 use super::qwen::object;
@@ -25,7 +25,7 @@ const TAGS: Tags = Tags {
     lines: false,
 };
 const SYNTAX: Syntax =
-    Syntax { start: TAGS.start, end: TAGS.end, function: "", silent: &[], look_ahead };
+    Syntax { start: TAGS.start, end: TAGS.end, function: "", silent: &[], thinking: THINK, look_ahead };
 
 pub(super) const ROW: Row = Row {
     name: "glm",
@@ -45,6 +45,7 @@ pub(super) const ROW: Row = Row {
             close: "",
         },
     },
+    thinking: THINK,
     closing: "</think>\n",
     ends: &["<|user|>", "<|observation|>"],
 };

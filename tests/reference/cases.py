@@ -396,6 +396,10 @@ def golden_cases():
         "glm-flash", family="glm4_moe_lite", hidden=64, layers=3, experts=6, expert_width=32, dense_width=64, heads=2,
         groups=1, kept=1, query_rank=64, rank=64, plain=32, rotated=32, value=64, stretched=False, scale=1.8,
     ).calm()
+    gemma = gemma4.GemmaNet(
+        "gemma4", hidden=64, layers=3, head_dim=16, full_head_dim=32, window=20, dense_width=48, experts=5, top_k=2,
+        expert_width=32,
+    ).calm()
     cases = [
         hugging_face_case(small.calm()),
         hugging_face_case(odd, fused=False),
@@ -411,6 +415,7 @@ def golden_cases():
             ).calm()
         ),
         mlx_lm_case(flash, "4bit", q_bits=4, q_group_size=32),
+        hugging_face_case(gemma, skipped=True),
         gpt_oss_case(gptoss.GptOssNet("gptoss", hidden=96, expert_width=96, experts=6, limit=0.5).calm()),
     ]
     lengths = {
@@ -419,6 +424,7 @@ def golden_cases():
         "qwen3next-calm-hf": 100,
         "deepseek-calm-hf": 100,
         "dsv4-calm-hf": 100,
+        "gemma4-calm-hf": 100,
         "glm-flash-calm-mlxlm-4bit": 100,
     }
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

@@ -15,7 +15,7 @@ use super::words::Words;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use store::shown::quoted;
@@ -61,9 +61,9 @@ struct File<'a> {
 }
 
 #[derive(Deserialize)]
-struct Added {
-    id: u32,
-    content: String,
+pub(super) struct Added {
+    pub(super) id: u32,
+    pub(super) content: String,
     #[serde(default)]
     single_word: bool,
     #[serde(default)]
@@ -71,7 +71,7 @@ struct Added {
     #[serde(default)]
     rstrip: bool,
     #[serde(default)]
-    normalized: bool,
+    pub(super) normalized: bool,
     #[serde(default)]
     special: bool,
 }
@@ -226,10 +226,13 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
         })?
     };
     check_model(&model)?;
-    let table = build_table(&model.vocab, &bytes, &file.added_tokens, size)?;
+    let mut added = file.added_tokens;
+    let unmatched = if is_spaced { spaced::unspell(&mut added) } else { HashSet::new() };
+    let table = build_table(&model.vocab, &bytes, &added, size)?;
+    added.retain(|token| !unmatched.contains(&token.id));
 
     let (blank, control): (Vec<Added>, Vec<Added>) =
-        file.added_tokens.into_iter().partition(|token| is_blank(&token.content));
+        added.into_iter().partition(|token| is_blank(&token.content));
     let pieces = guarded("model", || {
         let lengths = merged_lengths(&model.vocab, size + beginnings.len());
         let merges = model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
@@ -393,7 +396,7 @@ fn build_table(
     size: usize,
 ) -> Result<TokenTable, TextError> {
     let mut tokens: Vec<(Vec<u8>, bool)> = vec![(Vec::new(), false); size];
-    let added_texts: std::collections::HashSet<&str> =
+    let added_texts: HashSet<&str> =
         added.iter().map(|token| token.content.as_str()).collect();
     for &(id, byte) in bytes {
         tokens[id as usize].0 = vec![byte];

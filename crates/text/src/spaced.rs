@@ -17,7 +17,7 @@ use tokenizers::models::bpe::Vocab;
 
 use super::TextError;
 use super::decode::{byte_to_char, to_byte_alphabet};
-use super::file::Merge;
+use super::file::{Added, Merge};
 use super::steps::flatten;
 
 /// What stands for a space.
@@ -80,6 +80,17 @@ pub(super) fn check_steps(
         }
     }
     Ok(())
+}
+
+/// Gives added tokens the text that they stand for, and says which of them no text has: those with `▁` that are looked
+/// for in text whose spaces are still spaces. Merges make these.
+pub(super) fn unspell(added: &mut [Added]) -> HashSet<u32> {
+    let mut unmatched = HashSet::new();
+    for token in added.iter_mut().filter(|token| token.content.contains(SPACE)) {
+        token.content = token.content.replace(SPACE, " ");
+        unmatched.extend((!token.normalized).then_some(token.id));
+    }
+    unmatched
 }
 
 /// A vocabulary in the byte alphabet.

@@ -5,13 +5,14 @@ use crate::support;
 
 use support::Scored;
 
-const CASES: [&str; 8] = [
+const CASES: [&str; 9] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
     "qwen3next-calm-hf",
     "gptoss-calm-mxfp4",
     "dsv4-calm-hf",
+    "gemma4-calm-hf",
     "deepseek-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
 ];

@@ -163,6 +163,17 @@ def family_gguf_case(net, suffix, *arguments, tokens=TOKENS):
     return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS, tokens=tokens)
 
 
+def gemma_gguf_case(net, suffix, *arguments):
+    """A net of gemma4.py as llama.cpp's converter writes it."""
+
+    def write(folder):
+        import gemma4_gguf
+
+        gemma4_gguf.write(folder, net, *arguments)
+
+    return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
+
+
 def every_width_and_group(path):
     """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
     sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -354,8 +365,9 @@ def gemma_cases():
         full_kv_heads=3, full_head_dim=44, window=37, dense_width=72, experts=7, top_k=7, expert_width=40, rotary=0.5,
         softcap=None, flat=True,
     )
+    # With a window of 1 the cache of transformers keeps everything (a slice from -0 on).
     projected = dataclasses.replace(
-        gemma, name="gemma4-projected", keys_as_values=False, full_kv_heads=None, tied=False, window=1, layers=3
+        gemma, name="gemma4-projected", keys_as_values=False, full_kv_heads=None, tied=False, window=2, layers=3
     )
     wide = dataclasses.replace(
         gemma, name="gemma4-wide", head_dim=256, full_head_dim=512, heads=2, kv_heads=2, window=100, softcap=20.0
@@ -367,6 +379,10 @@ def gemma_cases():
         hugging_face_case(gemma.calm(), "-sharded", shards=3, skipped=True),
         hugging_face_case(ragged.calm(), "-f32", dtype="F32"),
         dataclasses.replace(hugging_face_case(dataclasses.replace(gemma, name="gemma4-long", seed=5).calm()), tokens=700),
+        gemma_gguf_case(gemma.calm(), "f32", "F32"),
+        gemma_gguf_case(gemma.calm(), "q8", "Q8_0"),
+        gemma_gguf_case(dataclasses.replace(ragged, vocabulary=320, keys_as_values=True).calm(), "bf16", "BF16"),
+        gemma_gguf_case(dataclasses.replace(gemma, name="gemma4-equal", full_kv_heads=2, keys_as_values=False).calm(), "f32", "F32", False),
     ]
 
 

@@ -21,6 +21,7 @@ import transformers
 import deepseek_v4
 import families_gguf
 import gemma4
+import gemma4_gguf
 import gguf_format
 import gptoss
 import latent
@@ -89,7 +90,9 @@ def load(folder):
         tensors = families_gguf.read(folder)
     elif gpt_oss:
         tensors = gptoss.read(folder)
-    elif gemma and not in_gguf and not mlx_format.is_mlx(folder):
+    elif gemma and in_gguf:
+        tensors = gemma4_gguf.read(folder)
+    elif gemma and not mlx_format.is_mlx(folder):
         tensors = gemma4.read(folder)
     elif v4:
         tensors = deepseek_v4.read(folder)

@@ -15,8 +15,8 @@ use super::words::Words;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use store::shown::quoted;
 use tokenizers::models::bpe::{BpeBuilder, Vocab};
@@ -396,8 +396,7 @@ fn build_table(
     size: usize,
 ) -> Result<TokenTable, TextError> {
     let mut tokens: Vec<(Vec<u8>, bool)> = vec![(Vec::new(), false); size];
-    let added_texts: HashSet<&str> =
-        added.iter().map(|token| token.content.as_str()).collect();
+    let added_texts: HashSet<&str> = added.iter().map(|token| token.content.as_str()).collect();
     for &(id, byte) in bytes {
         tokens[id as usize].0 = vec![byte];
     }

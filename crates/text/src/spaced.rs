@@ -75,7 +75,8 @@ pub(super) fn check_steps(
     for (field, step) in steps("decoder", decoder)? {
         let known = step.replaces("▁", " ") || matches!(&*step.kind, "ByteFallback" | "Fuse");
         if !known {
-            let problem = format!("{} is not supported with tokens that have ▁", quoted(&step.kind));
+            let problem =
+                format!("{} is not supported with tokens that have ▁", quoted(&step.kind));
             return Err(TextError::tokenizer(field, problem));
         }
     }

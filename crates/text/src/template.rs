@@ -269,8 +269,7 @@ impl ChatTemplate {
         };
         let given = messages;
         let single = if self.wants.single_calls { single::split(given) } else { None };
-        let messages: Vec<Value> =
-            single.as_deref().unwrap_or(given).iter().map(message).collect();
+        let messages: Vec<Value> = single.as_deref().unwrap_or(given).iter().map(message).collect();
         let messages = match self.wants.responses {
             false => messages,
             true => responses::joined(given, messages, &|value| marker.value(value)),

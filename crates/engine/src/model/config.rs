@@ -318,7 +318,8 @@ impl ModelConfig {
         // Pages have rows of one width.
         let paged = |layer: &LayerSpec| layer.window.is_some() && layer.kept_window().is_none();
         if self.windowed.is_some() && self.layers.iter().any(paged) {
-            let found = format!("more than {KEPT_WINDOW_MAX}, but such layers have heads of their own");
+            let found =
+                format!("more than {KEPT_WINDOW_MAX}, but such layers have heads of their own");
             return Err(from.invalid(&keys::SLIDING_WINDOW, found));
         }
         if let Some(delta) = &self.delta

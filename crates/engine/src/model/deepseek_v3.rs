@@ -8,7 +8,8 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    without_biases, StreamConfig, Values};
+    StreamConfig, Values, without_biases,
+};
 use super::rope::{Pairs, Rope, magnitude};
 use super::router::{Groups, Router, Score};
 

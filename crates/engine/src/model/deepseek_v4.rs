@@ -6,7 +6,9 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression, IndexConfig};
-use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values};
+use super::config::{
+    AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
+};
 use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};

@@ -66,9 +66,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 }
 
 /// Attention of all positions, and over a window.
-fn attentions(
-    from: &Configuration,
-) -> Result<(AttentionConfig, AttentionConfig), FormatError> {
+fn attentions(from: &Configuration) -> Result<(AttentionConfig, AttentionConfig), FormatError> {
     check_rotations(from)?;
     let head_dim = from.required(&keys::HEAD_DIM)?;
     if head_dim > HEAD_DIM_MAX || !head_dim.is_multiple_of(2) {
@@ -107,12 +105,13 @@ fn attentions(
         _ => windowed.key_value_heads,
     };
     let stated = from.get(&keys::ROPE_PARAMETERS)?.is_some();
-    let part = match (from.required(&keys::FULL_ROPE_TYPE)?, from.stated(&keys::FULL_ROTARY_FACTOR)?) {
-        ("proportional", Some(part)) => part,
-        // The reference's default is that of an object that says nothing else.
-        ("proportional", None) if !stated => from.required(&keys::FULL_ROTARY_FACTOR)?,
-        _ => 1.0,
-    };
+    let part =
+        match (from.required(&keys::FULL_ROPE_TYPE)?, from.stated(&keys::FULL_ROTARY_FACTOR)?) {
+            ("proportional", Some(part)) => part,
+            // The reference's default is that of an object that says nothing else.
+            ("proportional", None) if !stated => from.required(&keys::FULL_ROTARY_FACTOR)?,
+            _ => 1.0,
+        };
     let full = AttentionConfig {
         key_value_heads: heads,
         head_dim: dim,
@@ -152,7 +151,9 @@ fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
     let feed_forward = FeedForward::Both { inner: from.required(&keys::INTERMEDIATE_SIZE)? };
     let full = LayerSpec { feed_forward, ..LayerSpec::from(Mixer::Attention) };
     let is_full: Vec<bool> = match from.get(&keys::LAYER_TYPES)? {
-        None => (1..=count).map(|number| number.is_multiple_of(INTERVAL) || number == count).collect(),
+        None => {
+            (1..=count).map(|number| number.is_multiple_of(INTERVAL) || number == count).collect()
+        }
         Some(kinds) => {
             let known = |kind| match kind {
                 "full_attention" => Ok(true),

@@ -7,7 +7,8 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    without_biases, StreamConfig, Values};
+    StreamConfig, Values, without_biases,
+};
 use super::rope::Rope;
 use super::router::{Router, Score};
 

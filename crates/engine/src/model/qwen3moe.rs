@@ -5,7 +5,9 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
-use super::config::{AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, without_biases, StreamConfig, Values};
+use super::config::{
+    AttentionConfig, Family, Mixer, ModelConfig, MoeConfig, StreamConfig, Values, without_biases,
+};
 use super::rope::Rope;
 use super::router::{Router, Score};
 

@@ -35,9 +35,7 @@ impl Device {
         let bytes = || match memory {
             Memory::Rows { .. } => CONTEXT * layout.row(),
             Memory::Pages => layout.pages(CONTEXT) * layout.compressed().page_bytes,
-            Memory::Window { .. } => {
-                layout.window_rows().unwrap().place() * layout.window_row()
-            }
+            Memory::Window { .. } => layout.window_rows().unwrap().place() * layout.window_row(),
             fixed => 4 * layout.memory_range(fixed).len(),
         };
         self.memory.entry((place, memory)).or_insert_with(|| vec![0xaa; bytes()])

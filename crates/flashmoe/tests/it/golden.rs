@@ -43,16 +43,14 @@ fn check_apart(case: &str, options: &[&str], bound: f64, apart: usize) {
 
 #[test]
 fn unquantised_weights_agree_to_1e_5() {
-    for case in
-        [
-            "qwen3-calm-hf",
-            "qwen35-calm-hf",
-            "qwen3next-calm-hf",
-            "deepseek-calm-hf",
-            "dsv4-calm-hf",
-            "gemma4-calm-hf",
-        ]
-    {
+    for case in [
+        "qwen3-calm-hf",
+        "qwen35-calm-hf",
+        "qwen3next-calm-hf",
+        "deepseek-calm-hf",
+        "dsv4-calm-hf",
+        "gemma4-calm-hf",
+    ] {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
 }

@@ -153,7 +153,11 @@ impl BareCall {
         }
         // Declarations quote their keys, and some answers do.
         let key = held[..at].trim().trim_matches('"').to_owned();
-        let key = key.strip_prefix(QUOTE).and_then(|it| it.strip_suffix(QUOTE)).unwrap_or(&key).to_owned();
+        let key = key
+            .strip_prefix(QUOTE)
+            .and_then(|it| it.strip_suffix(QUOTE))
+            .unwrap_or(&key)
+            .to_owned();
         held.drain(..=at);
         if key.is_empty() {
             return self.broken(out);

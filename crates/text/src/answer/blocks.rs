@@ -3,12 +3,12 @@
 //! All dialects but harmony are read here. A dialect's [`Syntax`] has its markers and says what one begins; from there
 //! on a call is read by its form (`tagged.rs`, `calls.rs`, `bare.rs`).
 
+use super::bare::{self, BareCall};
 use super::calls::{JsonCall, JsonForm};
 use super::markers::{begun, first};
 use super::out::{Out, Repair};
 use super::tagged::{TaggedCall, Tags};
 use super::tools::Tools;
-use super::bare::{self, BareCall};
 use super::{Part, Reading, Step};
 
 /// How a dialect marks calls.

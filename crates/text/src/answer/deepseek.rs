@@ -3,12 +3,12 @@
 //! V3 and R1 write the kind of tool first and put the arguments into a fenced block; V3.1 writes name and arguments
 //! alone. Either is understood; what calls are held to is V3.1's.
 
-use super::{NAME_BYTES_MAX, THINK};
 use super::blocks::{Blocks, Head, Syntax};
 use super::calls::JsonForm;
 use super::out::Repair;
 use super::row::{Body, CallForm, Lead, Row};
 use super::tools::Tools;
+use super::{NAME_BYTES_MAX, THINK};
 
 const START: &str = "<｜tool▁call▁begin｜>";
 const END: &str = "<｜tool▁call▁end｜>";
@@ -22,7 +22,8 @@ const SYNTAX: Syntax = Syntax {
     start: START,
     end: END,
     function: "",
-    silent: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"], thinking: THINK,
+    silent: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| {
         look_ahead_of(&JSON, SEPARATOR, str::trim, held, last, tools)
     },

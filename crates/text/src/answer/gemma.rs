@@ -46,7 +46,8 @@ pub(super) const ROW: Row = Row {
 /// `call:NAME{`; the name may have blanks around it.
 fn look_ahead(_: &Syntax, held: &str, last: bool, tools: &Tools) -> Head {
     let mention = Head::Mention(START.len());
-    let wait = |possible: bool| if possible && !last { Head::Open } else { Head::Mention(START.len()) };
+    let wait =
+        |possible: bool| if possible && !last { Head::Open } else { Head::Mention(START.len()) };
     let body = held[START.len()..].trim_start();
     let Some(rest) = body.strip_prefix(CALL) else {
         return wait(CALL.starts_with(body));

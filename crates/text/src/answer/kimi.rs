@@ -15,7 +15,8 @@ const SYNTAX: Syntax = Syntax {
     start: START,
     end: END,
     function: "",
-    silent: &["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"], thinking: THINK,
+    silent: &["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| look_ahead_of(&JSON, SEPARATOR, name, held, last, tools),
 };
 

@@ -21,7 +21,8 @@ const SYNTAX: Syntax = Syntax {
     start: TAGS.start,
     end: TAGS.end,
     function: TAGS.function,
-    silent: &[], thinking: THINK,
+    silent: &[],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| look_ahead_of(&TAGS, held, last, tools),
 };
 

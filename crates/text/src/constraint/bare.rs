@@ -55,7 +55,9 @@ impl Rules<'_> {
     fn object(&self, text: &mut String, name: &str, schema: &Value, any_order: bool, depth: usize) {
         let whole = schema::resolved(schema, self.root);
         let listed = whole.get("properties").and_then(Value::as_object);
-        let plain = |key: &&String| !key.is_empty() && !key.contains(['<', '>', '\n', '"', ':', ',', '{', '}']);
+        let plain = |key: &&String| {
+            !key.is_empty() && !key.contains(['<', '>', '\n', '"', ':', ',', '{', '}'])
+        };
         let mut keys: Vec<&String> = listed.into_iter().flat_map(Map::keys).filter(plain).collect();
         let required: Vec<&str> = match whole.get("required") {
             Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
@@ -162,9 +164,11 @@ fn in_order(text: &mut String, name: &str, needed: &[bool]) {
     for (letter, comma) in [("n", ""), ("m", "\",\" ")] {
         for (place, needed) in needed.iter().enumerate() {
             let next = place + 1;
-            let skipped =
-                if *needed { String::new() } else { format!(" | {name}-{letter}{next}") };
-            let _ = writeln!(text, "{name}-{letter}{place}: {comma}{name}-p{place} {name}-m{next}{skipped}");
+            let skipped = if *needed { String::new() } else { format!(" | {name}-{letter}{next}") };
+            let _ = writeln!(
+                text,
+                "{name}-{letter}{place}: {comma}{name}-p{place} {name}-m{next}{skipped}"
+            );
         }
         let _ = writeln!(text, "{name}-{letter}{}: \"}}\"", needed.len());
     }

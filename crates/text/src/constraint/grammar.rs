@@ -249,7 +249,12 @@ fn call_rules(
                 let open = filled(open, function.name, tokenizer);
                 let _ = writeln!(text, "f-{index}: {open} \"{{\" b-{index}");
                 let rules = bare::Rules { quote, tokenizer, root: function.parameters };
-                rules.members(text, &format!("b-{index}"), function.parameters, order == Order::Any);
+                rules.members(
+                    text,
+                    &format!("b-{index}"),
+                    function.parameters,
+                    order == Order::Any,
+                );
             }
             Body::Tagged { .. } => tagged_call(text, index, function, order, form, tokenizer),
         }

@@ -38,7 +38,8 @@ fn file() -> Value {
             tokens.push(joined);
         }
     }
-    let vocab: Value = tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
+    let vocab: Value =
+        tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect();
     let special = |id: usize| {
         json!({"id": id, "content": tokens[id], "single_word": false, "lstrip": false, "rstrip": false,
             "normalized": false, "special": true})

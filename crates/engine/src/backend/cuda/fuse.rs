@@ -263,14 +263,18 @@ pub fn describe(
 /// The operation, or the form of it, that they do not compute.
 pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
     match op {
-        Op::Attend { .. } if config.windowed.is_some() => Err(Refusal::form(op, Refusal::OTHER_HEADS)),
+        Op::Attend { .. } if config.windowed.is_some() => {
+            Err(Refusal::form(op, Refusal::OTHER_HEADS))
+        }
         Op::Mixture(mixture) if mixture.router_input != Register::Normed => {
             Err(Refusal::form(op, Refusal::OTHER_INPUT))
         }
         Op::Mixture(mixture) if mixture.activation == Activation::GeGlu => {
             Err(Refusal::form(op, Refusal::GELU))
         }
-        Op::Dense(dense) if dense.activation == Activation::GeGlu => Err(Refusal::form(op, Refusal::GELU)),
+        Op::Dense(dense) if dense.activation == Activation::GeGlu => {
+            Err(Refusal::form(op, Refusal::GELU))
+        }
         Op::NormAdd { .. } | Op::NormValues { .. } | Op::Scale { .. } => {
             Err(Refusal::operation(op))
         }

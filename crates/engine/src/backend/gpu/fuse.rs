@@ -210,7 +210,9 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
             Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
         }
-        Op::Attend { .. } if config.windowed.is_some() => Err(Refusal::form(op, Refusal::OTHER_HEADS)),
+        Op::Attend { .. } if config.windowed.is_some() => {
+            Err(Refusal::form(op, Refusal::OTHER_HEADS))
+        }
         // Kernels have windows only together with sinks.
         Op::Attend { sinks: None } if layer.window.is_some() => {
             Err(Refusal::form(op, "over a sliding window without sinks"))

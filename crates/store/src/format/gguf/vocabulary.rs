@@ -335,9 +335,7 @@ fn byte_level(
 
 /// tokenizer.json of BPE of characters with `▁` for a space.
 fn spaced_json(added: Vec<Value>, vocab: Map<String, Value>, merges: &[[&str; 2]]) -> Value {
-    let replace = |from: &str, to: &str| {
-        json!({"type": "Replace", "pattern": {"String": from}, "content": to})
-    };
+    let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
     json!({
         "version": "1.0",
         "added_tokens": added,

@@ -88,9 +88,11 @@ pub(super) fn enter(entries: &mut Entries<'_>, found: Found) -> Result<(), Forma
 /// Heads of keys and values: one number, or one for each layer, alike in layers of a kind.
 fn heads(entries: &mut Entries<'_>, windows: &[bool]) -> Result<(), FormatError> {
     let key = entries.key("attention.head_count_kv");
-    let Ok(Some(all)) = entries.metadata.integers(&key, windows.len() as u64) else {
+    // A number is read as a list of one.
+    let all = entries.metadata.integers(&key, windows.len() as u64)?.unwrap_or_default();
+    if all.len() < 2 {
         return entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true);
-    };
+    }
     if all.len() != windows.len() {
         let found = format!("has {} entries for {} layers", all.len(), windows.len());
         return Err(entries.metadata.invalid(&key, found));

@@ -4,6 +4,7 @@
 mod configuration;
 mod constrained;
 mod faults;
+mod gemma;
 mod hashed_layers;
 mod processor;
 mod rounds;

@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 16] = [
+const RELEASES: [(&str, &str, &str); 17] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -29,6 +29,7 @@ const RELEASES: [(&str, &str, &str); 16] = [
     ("glm-4.5-air", "bf16", "bf16"),
     ("minimax-m2", "fp8:128:f32", "fp8:128:f32"),
     ("deepseek-v4-flash", "mxfp4:planes", "fp8:128:e8m0"),
+    ("gemma-4-26b-a4b", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {

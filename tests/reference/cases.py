@@ -372,6 +372,8 @@ def gemma_cases():
     wide = dataclasses.replace(
         gemma, name="gemma4-wide", head_dim=256, full_head_dim=512, heads=2, kv_heads=2, window=100, softcap=20.0
     )
+    # Widths that MLX can group.
+    even = dataclasses.replace(gemma, name="gemma4-even", dense_width=160)
     nets = (gemma, ragged, projected, wide)
     return [
         *(hugging_face_case(net) for net in nets),
@@ -379,6 +381,8 @@ def gemma_cases():
         hugging_face_case(gemma.calm(), "-sharded", shards=3, skipped=True),
         hugging_face_case(ragged.calm(), "-f32", dtype="F32"),
         dataclasses.replace(hugging_face_case(dataclasses.replace(gemma, name="gemma4-long", seed=5).calm()), tokens=700),
+        mlx_lm_case(even.calm(), "4bit", q_bits=4, q_group_size=32),
+        mlx_lm_case(even.calm(), "bf16"),
         gemma_gguf_case(gemma.calm(), "f32", "F32"),
         gemma_gguf_case(gemma.calm(), "q8", "Q8_0"),
         gemma_gguf_case(dataclasses.replace(ragged, vocabulary=320, keys_as_values=True).calm(), "bf16", "BF16"),

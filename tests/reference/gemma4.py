@@ -109,6 +109,7 @@ class GemmaNet:
             "architectures": ["Gemma4ForConditionalGeneration"],
             "model_type": "gemma4",
             "dtype": dtype,
+            "vocab_size": self.vocabulary,  # mlx-lm reads it here
             "tie_word_embeddings": self.tied,
             "eos_token_id": 0,
             "text_config": text,

@@ -218,12 +218,13 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
         Spelled { vocab: model.vocab, merges: model.merges, bytes, beginnings } = spelled;
         (Normal::Spaced, None)
     } else {
-        steps::check_decoder(file.decoder)?;
         // The library compiles expressions here.
-        guarded("pre_tokenizer", || {
+        let steps = guarded("pre_tokenizer", || {
             let normalizer = steps::normalizer(file.normalizer)?;
             Ok((Normal::of(normalizer), Some(steps::pre_tokenizer(file.pre_tokenizer)?)))
-        })?
+        })?;
+        steps::check_decoder(file.decoder)?;
+        steps
     };
     check_model(&model)?;
     let mut added = file.added_tokens;

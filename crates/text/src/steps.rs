@@ -42,7 +42,7 @@ const SPACE_CHARS_MAX: usize = 500_000;
 struct Steps<'a> {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(borrow, default, alias = "normalizers", alias = "pretokenizers")]
+    #[serde(borrow, default, alias = "normalizers", alias = "pretokenizers", alias = "decoders")]
     steps: Option<Vec<&'a RawValue>>,
 }
 

@@ -1,5 +1,5 @@
-//! Conversations for templates that print results of tools inside the turn that called them: Gemma-4's has no messages of
-//! tools.
+//! Conversations for templates that print results of tools inside the turn that called them: Gemma-4's has no messages
+//! of tools.
 //!
 //! A result becomes an entry of `tool_responses` in the message with its call, and an answer behind results becomes
 //! that message's content: the model wrote all of it in one turn.
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Message, Role};
 
-/// `values`, the messages as templates take them, with results in their turns. `value` marks what is not the template's.
+/// `values`, the messages as templates take them, with results in their turns. `value` marks what is not the
+/// template's.
 pub(super) fn joined(
     messages: &[Message],
     values: Vec<Value>,

@@ -1,9 +1,9 @@
-//! Tokenizers whose tokens are pieces of text, with `▁` for a space and tokens of single bytes for characters without one
-//! (SentencePiece's BPE, as Gemma has it), made byte-level ones.
+//! Tokenizers whose tokens are pieces of text, with `▁` for a space and tokens of single bytes for characters without
+//! one (SentencePiece's BPE, as Gemma has it), made byte-level ones.
 //!
 //! Such merging begins with characters and not with bytes. So merges that put the bytes of each character together come
-//! before all others. UTF-8 says where a character begins: these merges cannot meet across two of them. What they make on
-//! the way to a character of three or four bytes is no token; where no character came of it, it is its bytes again
+//! before all others. UTF-8 says where a character begins: these merges cannot meet across two of them. What they make
+//! on the way to a character of three or four bytes is no token; where no character came of it, it is its bytes again
 //! ([`super::words::Words`]). Then every text has the ids that the library gives, and windows, limits and decoding
 //! are those of all tokenizers.
 

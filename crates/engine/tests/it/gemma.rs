@@ -1,5 +1,5 @@
-//! Gemma-4: other models of its line are refused by the keys that tell them apart, and windows of sequences that go back
-//! to an earlier point are those of the text there.
+//! Gemma-4: other models of its line are refused by the keys that tell them apart, and windows of sequences that go
+//! back to an earlier point are those of the text there.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ fn other_models_of_the_line_are_refused_by_key() {
         ("/text_config", "num_experts", Value::Null, "num_experts"),
         ("/text_config", "top_k_experts", json!(6), "top_k_experts"),
         ("/text_config", "sliding_window", json!(5000), "sliding_window"),
-        ("/text_config", "attention_k_eq_v", json!(false), "v_proj"),
+        ("/text_config", "attention_k_eq_v", json!(false), "self_attn."),
         (
             "/text_config",
             "use_bidirectional_attention",

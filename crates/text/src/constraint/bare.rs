@@ -1,7 +1,7 @@
 //! Rules of arguments with bare keys and strings between quotes of their own, as Gemma-4 writes them: `{a:1,b:[true]}`.
 //!
-//! Keys that a call is asked for come in the order in which templates print them again, so that a conversation that comes
-//! back has the same tokens; those of calls that a model begins by itself in any order. What a schema does not say, and
+//! Keys of a call that is asked for come in the order in which templates print them again, so that a conversation that
+//! comes back has the same tokens; those of calls that a model begins by itself in any order. What a schema does not say, and
 //! what lies deeper than is followed, is any value.
 
 use std::fmt::Write;
@@ -157,8 +157,8 @@ fn choices(schema: &Value) -> Option<&[Value]> {
     (!values.is_empty() && values.iter().all(simple)).then_some(values)
 }
 
-/// Members in order, those that are not required perhaps left out. `NAME-nPLACE` and `NAME-mPLACE` go on at a place, the
-/// second behind a member.
+/// Members in order, those that are not required perhaps left out. `NAME-nPLACE` and `NAME-mPLACE` go on at a place,
+/// the second behind a member.
 fn in_order(text: &mut String, name: &str, needed: &[bool]) {
     let _ = writeln!(text, "{name}: {name}-n0");
     for (letter, comma) in [("n", ""), ("m", "\",\" ")] {

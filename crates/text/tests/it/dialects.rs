@@ -434,17 +434,30 @@ fn gemma() {
     let call = |inside: &str| format!("<|tool_call>call:get_weather{inside}<tool_call|>");
     let oslo = || json!({"city": "Oslo"});
     for case in [
-        case(Gemma, format!("<|channel>thought\nI look.\n<channel|>Let me see.{}", call("{city:<|\"|>Oslo<|\"|>}")))
-            .thinks("I look.")
-            .says("Let me see.")
-            .calls("get_weather", oslo()),
+        case(
+            Gemma,
+            format!(
+                "<|channel>thought\nI look.\n<channel|>Let me see.{}",
+                call("{city:<|\"|>Oslo<|\"|>}")
+            ),
+        )
+        .thinks("I look.")
+        .says("Let me see.")
+        .calls("get_weather", oslo()),
         case(Gemma, "I look.<channel|>Mild.").opens().thinks("I look.").says("Mild."),
         // Strings hold quotes, braces and commas as they are; keys are bare at every level.
-        case(Gemma, call("{city:<|\"|>a {\"b\"}, \\ c\nd<|\"|>,days:2,list:[1,<|\"|>x<|\"|>,{k:true,l:[]}],zip:<|\"|>02134<|\"|>}"))
-            .calls(
-                "get_weather",
-                json!({"city": "a {\"b\"}, \\ c\nd", "days": 2, "list": [1, "x", {"k": true, "l": []}], "zip": "02134"}),
+        case(
+            Gemma,
+            call(
+                "{city:<|\"|>a {\"b\"}, \\ c\nd<|\"|>,days:2,list:[1,<|\"|>x<|\"|>,{k:true,l:[]}],\
+                 zip:<|\"|>02134<|\"|>}",
             ),
+        )
+        .calls(
+            "get_weather",
+            json!({"city": "a {\"b\"}, \\ c\nd", "days": 2, "list": [1, "x", {"k": true, "l": []}],
+                    "zip": "02134"}),
+        ),
         case(Gemma, "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{}<tool_call|>")
             .calls("now", json!({}))
             .calls("now", json!({})),
@@ -453,21 +466,32 @@ fn gemma() {
             .calls("get_weather", json!({"city": "Oslo", "days": -15})),
         // As declarations quote their keys; a string in JSON's quotes, and one without any.
         case(Gemma, call("{<|\"|>city<|\"|>:<|\"|>Oslo<|\"|>}")).calls("get_weather", oslo()),
-        case(Gemma, call("{city:\"Oslo\"}")).calls("get_weather", oslo()).repaired(&["malformed_json"]),
+        case(Gemma, call("{city:\"Oslo\"}"))
+            .calls("get_weather", oslo())
+            .repaired(&["malformed_json"]),
         case(Gemma, call("{city:Oslo}")).calls("get_weather", oslo()).repaired(&["malformed_json"]),
         case(Gemma, call("{city:<|\"|>Oslo<|\"|>,city:<|\"|>Rome<|\"|>,days:1}"))
             .calls("get_weather", json!({"city": "Oslo", "days": 1}))
             .repaired(&["duplicate_parameter"]),
-        case(Gemma, call("{note:None,days:two}")).calls("get_weather", json!({"note": "None", "days": "two"}))
+        case(Gemma, call("{note:None,days:two}"))
+            .calls("get_weather", json!({"note": "None", "days": "two"}))
             .repaired(&["malformed_json", "unfitting_value"]),
         // A string that the call's end closes.
-        case(Gemma, call("{city:<|\"|>Oslo")).calls("get_weather", oslo()).repaired(&["malformed_json"]),
-        case(Gemma, call("{city:<|\"|>Oslo<|\"|>]}")).calls("get_weather", oslo()).repaired(&["malformed_json"]),
-        case(Gemma, "<|tool_call>call:get_weather{city:<|\"|>Os").calls("get_weather", json!({"city": "Os"}))
+        case(Gemma, call("{city:<|\"|>Oslo"))
+            .calls("get_weather", oslo())
+            .repaired(&["malformed_json"]),
+        case(Gemma, call("{city:<|\"|>Oslo<|\"|>]}"))
+            .calls("get_weather", oslo())
+            .repaired(&["malformed_json"]),
+        case(Gemma, "<|tool_call>call:get_weather{city:<|\"|>Os")
+            .calls("get_weather", json!({"city": "Os"}))
             .repaired(&["truncated"]),
-        case(Gemma, "<|tool_call>call:get_weather{city:<|\"|>Oslo<|\"|>,days:1").calls("get_weather", oslo())
+        case(Gemma, "<|tool_call>call:get_weather{city:<|\"|>Oslo<|\"|>,days:1")
+            .calls("get_weather", oslo())
             .repaired(&["truncated"]),
-        case(Gemma, "<|tool_call>call:now{}").calls("now", json!({})).repaired(&["missing_call_end"]),
+        case(Gemma, "<|tool_call>call:now{}")
+            .calls("now", json!({}))
+            .repaired(&["missing_call_end"]),
         case(Gemma, "<|tool_call>call:rm{a:1}<tool_call|>")
             .says("<|tool_call>call:rm{a:1}<tool_call|>")
             .repaired(&["unknown_function"]),

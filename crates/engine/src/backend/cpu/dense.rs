@@ -1,5 +1,5 @@
-//! Networks that all tokens use on the CPU: one network over the batch, some tokens at a time, so that its wide inner values
-//! take little memory.
+//! Networks that all tokens use on the CPU: one network over the batch, some tokens at a time, so that its wide inner
+//! values take little memory.
 
 use kernels::{Activations, MatmulJob, Tokens};
 

@@ -257,7 +257,8 @@ pub fn describe(
     prepare(program, &facts).listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 
-/// Whether the kernels compute an operation of a layer, as the model has it. An operation that is added is decided here.
+/// Whether the kernels compute an operation of a layer, as the model has it. An operation that is added is decided
+/// here.
 ///
 /// # Errors
 /// The operation, or the form of it, that they do not compute.

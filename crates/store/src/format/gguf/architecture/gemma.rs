@@ -1,9 +1,8 @@
 //! The keys of `gemma4`: two shapes of attention heads, windows, a dense network next to experts.
 //!
-//! Whether keys are values has no key: then layers without a window have no tensor for values. Which pairs of their heads
-//! turn is a tensor of factors by which frequencies are divided: 1, or so much that nothing turns.
+//! Whether keys are values has no key: then layers without a window have no tensor for values. Which pairs of their
+//! heads turn is a tensor of factors by which frequencies are divided: 1, or so much that nothing turns.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -12,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Entries, Found};
 use crate::format::config::keys;
 use crate::format::error::{DOWNLOAD_AGAIN, FormatError};
+use crate::format::files;
 use crate::format::gguf::header::RawTensor;
 use crate::format::gguf::metadata::Metadata;
 
@@ -35,10 +35,8 @@ pub(in crate::format::gguf) fn turning(
         _ => return Err(invalid(format!("{} {:?}", tensor.ggml.name, tensor.shape))),
     };
     let mut bytes = vec![0; 4 * count];
-    let read = File::open(path).and_then(|mut file| {
-        file.seek(SeekFrom::Start(tensor.offset))?;
-        file.read_exact(&mut bytes)
-    });
+    let mut file = files::open_regular(path)?.file;
+    let read = file.seek(SeekFrom::Start(tensor.offset)).and_then(|_| file.read_exact(&mut bytes));
     read.map_err(|error| FormatError::io(path, "read", error))?;
     let factors = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
     let factors: Vec<f32> = factors.collect();

@@ -15,6 +15,7 @@ use server::Log;
 use server::work::{EngineWorker, ModelCard, Worker as _, WorkerOptions};
 use store::cache::{ExpertStore, StorageMode, StoreOptions};
 use store::format::Checkpoint;
+use store::rows::RowOptions;
 use store::trunk::LoadMode;
 use text::{Language, OnFull, TemplateHost};
 
@@ -38,6 +39,7 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
     let config = ModelConfig::read(&checkpoint.config).map_err(|error| told(&error))?;
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).map_err(|error| told(&error))?;
+    let rows = catalog.open_rows(|_| RowOptions::default()).map_err(|error| told(&error))?;
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(()));
     let weights = weights.map_err(|error| told(&error))?;
     let minimum = (room.sequences * config.moe.top_k).min(config.moe.experts);
@@ -55,13 +57,15 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).map_err(|error| told(&error))?;
     let compute = Compute::new(options).map_err(|error| told(&error))?;
     let experts = Arc::new(experts);
-    let backend = CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits)
+    let mut backend = CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits)
         .map_err(|error| told(&error))?;
+    backend.set_rows(rows).map_err(|error| told(&error))?;
     Ok(Engine::new(config, model, Box::new(backend), CHUNK))
 }
 

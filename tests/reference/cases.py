@@ -13,6 +13,7 @@ import pathlib
 import typing
 
 import deepseek_v4
+import flash_next
 import gemma4
 import gptoss
 import hugging_face
@@ -284,6 +285,7 @@ def all_cases():
         ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
+    cases += flash_next_cases()
     cases += latent_cases()
     cases += gemma_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
@@ -306,6 +308,22 @@ def all_cases():
         gguf_case(blocks, "mixed", "Q4_K", "Q6_K", "Q8_0", "F16", "Q2_K", "Q5_K", "IQ4_XS", "F32", "Q3_K"),
     ]
     return cases
+
+
+def flash_next_cases():
+    flash = flash_next.FlashNextNet("flash-next")
+    # Two layers of n-grams, other lengths and distances, more streams, an odd number of layers.
+    wide = dataclasses.replace(
+        flash, name="flash-next-wide", layers=7, interval=2, hidden=96, streams=3, rank=17, heads=6, kv_heads=2,
+        head_dim=48, index_heads=3, index_dim=24, budget=24, block=8, ngram_layers=(1, 5), ngram=4, ngram_heads=2,
+        ngram_width=96, kernel=3, divisor=6, parts=3, experts=11, top_k=3, key_heads=1, value_heads=3, seed=7,
+    )
+    return [
+        *(hugging_face_case(net) for net in (flash, wide)),
+        *(hugging_face_case(net.calm()) for net in (flash, wide)),
+        hugging_face_case(flash.calm(), "-sharded", shards=3, skipped=True),
+        hugging_face_case(flash.calm(), "-f32", dtype="F32", fused=False),
+    ]
 
 
 def latent_cases():
@@ -416,11 +434,17 @@ def golden_cases():
         "glm-flash", family="glm4_moe_lite", hidden=64, layers=3, experts=6, expert_width=32, dense_width=64, heads=2,
         groups=1, kept=1, query_rank=64, rank=64, plain=32, rotated=32, value=64, stretched=False, scale=1.8,
     ).calm()
+    chosen = flash_next.FlashNextNet(
+        "flash-next", hidden=32, layers=3, experts=4, expert_width=32, shared_width=32, head_dim=32, key_heads=1,
+        value_heads=2, linear_dim=16, streams=2, rank=8, index_dim=16, budget=16, ngram_heads=2, ngram_width=32,
+        base=20, divisor=2, parts=2,
+    ).calm()
     gemma = gemma4.GemmaNet(
         "gemma4", hidden=64, layers=3, head_dim=16, full_head_dim=32, window=20, dense_width=48, experts=5, top_k=2,
         expert_width=32,
     ).calm()
     cases = [
+        hugging_face_case(chosen, skipped=True),
         hugging_face_case(small.calm()),
         hugging_face_case(odd, fused=False),
         mlx_lm_case(grouped, "4bit", q_bits=4, q_group_size=64),
@@ -442,6 +466,7 @@ def golden_cases():
         "qwen35-hf": 80,
         "qwen3-calm-hf": 80,
         "qwen3next-calm-hf": 100,
+        "flash-next-calm-hf": 70,
         "deepseek-calm-hf": 100,
         "dsv4-calm-hf": 100,
         "gemma4-calm-hf": 100,

@@ -27,13 +27,15 @@ def write(folder, net, *, dtype="BF16", linear_f32=True, fused=None, shards=1, s
     folder.mkdir(parents=True, exist_ok=True)
     values = net.tensors()
     if fused is None:
-        fused = net.family in ("qwen3_5_moe", "gemma4")
+        fused = net.family in ("qwen3_5_moe", "qwen4_exp", "gemma4")
     if not fused:
         values = latent.released(nets.unfuse_experts(values), net.family)
     if skipped:
         values |= net.skipped_tensors()
 
     def stored(name, value):
+        if isinstance(value, safetensors_file.Stored):
+            return value
         keep = linear_f32 and name.endswith(("A_log", "linear_attn.norm.weight", "e_score_correction_bias"))
         return encode(value, "F32" if keep else dtype)
 

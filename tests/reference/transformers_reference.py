@@ -20,6 +20,7 @@ import transformers
 
 import deepseek_v4
 import families_gguf
+import flash_next
 import gemma4
 import gemma4_gguf
 import gguf_format
@@ -51,6 +52,7 @@ def load(folder):
         "qwen3_5_moe": transformers.Qwen3_5MoeForCausalLM,
         "qwen3_moe": transformers.Qwen3MoeForCausalLM,
         "qwen3_next": transformers.Qwen3NextForCausalLM,
+        "qwen4_exp": transformers.Qwen4ExpForCausalLM,
         "gpt_oss": transformers.GptOssForCausalLM,
         "gemma4": transformers.Gemma4ForCausalLM,
         "deepseek_v4": transformers.DeepseekV4ForCausalLM,
@@ -123,6 +125,11 @@ class RouterMargins:
         self.handles = [router.register_forward_hook(self.watch) for router in routers]
         scorers = [m for m in model.modules() if type(m).__name__ == "DeepseekV4IndexerScorer"]
         self.handles += [scorer.register_forward_hook(self.watch_rows) for scorer in scorers]
+        indexers = [m for m in model.modules() if type(m).__name__.endswith("QSAIndexer")]
+        if indexers:
+            choices = flash_next.FirstOfEqual()
+            watch = lambda *_: self.keep(torch.tensor(choices.take() * ROUTER_MARGIN / INDEX_MARGIN))
+            self.handles += [indexer.register_forward_hook(watch) for indexer in indexers]
         if scorers:
             self.rate = model.config.compress_rates["compressed_sparse_attention"]
             self.index_top = model.config.index_topk
@@ -187,6 +194,8 @@ def reference(model, tokens):
     for seed in range(SEED_ATTEMPTS):
         random = np.random.default_rng(seed)
         ids = torch.from_numpy(random.integers(SPECIAL_TOKENS, vocabulary - 16, (1, tokens)))
+        if getattr(model.config, "ple_layer_ids", None):
+            ids[0, list(flash_next.ENDS)] = flash_next.END
         margins.smallest = float("inf")
         logits = model(ids).logits
         if margins.smallest < ROUTER_MARGIN:

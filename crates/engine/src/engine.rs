@@ -332,12 +332,18 @@ impl Engine {
     /// # Errors
     /// More tokens than the plan's logit rows.
     pub fn logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
-        self.backend.logits(tokens, self.model.final_norm, self.model.head)
+        let begun = Instant::now();
+        let logits = self.backend.logits(tokens, self.model.final_norm, self.model.head);
+        Clock::add(&self.clock.head, begun);
+        logits
     }
 
     /// The most likely token after one of the last batch, where the device chooses: [`Backend::most_likely`].
     pub fn most_likely(&mut self, token: usize) -> Option<Result<u32, EngineError>> {
-        self.backend.most_likely(token, self.model.final_norm, self.model.head)
+        let begun = Instant::now();
+        let chosen = self.backend.most_likely(token, self.model.final_norm, self.model.head);
+        Clock::add(&self.clock.head, begun);
+        chosen
     }
 
     /// Draws the token after one of the last batch where its logits can stay on the device for that; `None` where

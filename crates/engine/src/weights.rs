@@ -8,6 +8,7 @@
 mod derived;
 mod joined;
 mod load;
+mod rows;
 mod table;
 
 use std::collections::{HashMap, HashSet};
@@ -18,6 +19,7 @@ use store::format::{Checkpoint, Extent, Tensor};
 use store::trunk::Trunk;
 
 use self::derived::Derived;
+use self::rows::NumbersPlace;
 pub use self::table::Table;
 use self::table::TablePlace;
 use crate::EngineError;
@@ -30,11 +32,22 @@ pub struct MatrixId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VectorId(u32);
 
+/// A table whose rows are read one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RowTableId(u32);
+
 /// A table of whole numbers of [`Weights`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableId(u32);
 
 impl TableId {
+    /// Its place in the order of declaration.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl RowTableId {
     /// Its place in the order of declaration.
     pub fn index(self) -> usize {
         self.0 as usize
@@ -107,6 +120,10 @@ pub struct Catalog<'a> {
     tables: Vec<TablePlace>,
     /// Tensors whose bytes are to be the same.
     copies: Vec<[String; 2]>,
+    /// Names of tables whose rows are read one by one.
+    row_tables: Vec<String>,
+    /// Tensors of whole numbers that follow from the configuration, and these.
+    numbers: Vec<(NumbersPlace, Vec<u64>)>,
     /// Names of the tensors that were asked for.
     used: HashSet<String>,
 }
@@ -114,8 +131,17 @@ pub struct Catalog<'a> {
 impl<'a> Catalog<'a> {
     /// An empty catalogue over `checkpoint`.
     pub fn new(checkpoint: &'a Checkpoint) -> Self {
-        let (matrices, vectors, tables, copies, used) = Default::default();
-        Self { checkpoint, checked: true, matrices, vectors, tables, copies, used }
+        Self {
+            checkpoint,
+            checked: true,
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+            tables: Vec::new(),
+            copies: Vec::new(),
+            row_tables: Vec::new(),
+            numbers: Vec::new(),
+            used: HashSet::new(),
+        }
     }
 
     /// Loads without comparing the tensors with their checksums, where the layout has some.
@@ -345,7 +371,7 @@ impl<'a> Catalog<'a> {
     /// # Errors
     /// The first such tensor.
     pub fn refuse_undeclared(&self) -> Result<(), EngineError> {
-        let known = self.checkpoint.tensors.keys();
+        let known = self.checkpoint.tensors.keys().chain(self.checkpoint.row_tables.keys());
         first_of_a_layer(known.filter(|name| !self.used.contains(*name)))
     }
 

@@ -1,29 +1,34 @@
-//! The one-line account after an answer: speed, hits, bytes read. All figures come from the store's counters.
+//! The account after an answer: speed, hits, bytes read, and where the time went. All figures come from counters.
 
 use std::time::Duration;
 
 use engine::drafts::DraftCounters;
 use engine::engine::Engine;
+use engine::model::StageTimes;
 use engine::session::AnswerReport;
-use store::cache::{PrefetchCounters, QueueCounters, StoreCounters};
+use store::cache::{DeviceCounters, PrefetchCounters, QueueCounters, StoreCounters};
+use store::rows::RowCounters;
 
 use crate::arguments::ByteSize;
+use crate::phases::Phases;
 use crate::plan::machine::ProcessMemory;
 
 /// Counters at the start of an answer.
 pub(crate) struct Account {
     before: StoreCounters,
     drafts: DraftCounters,
+    stages: StageTimes,
 }
 
 impl Account {
     /// Remembers where the counters stand.
     pub(crate) fn start(engine: &Engine) -> Self {
-        Self { before: engine.counters(), drafts: engine.draft_counters() }
+        let (before, drafts) = (engine.counters(), engine.draft_counters());
+        Self { before, drafts, stages: engine.stage_times() }
     }
 
-    /// What the answer cost.
-    pub(crate) fn line(&self, engine: &Engine, report: &AnswerReport) -> String {
+    /// What the answer cost: one line, and on the processor another on the time.
+    pub(crate) fn lines(&self, engine: &Engine, report: &AnswerReport) -> String {
         let spent = engine.counters().since(&self.before);
         let decode = &spent.decode;
         let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
@@ -33,11 +38,21 @@ impl Account {
         let device = tiers(&spent);
         let prefetched = prefetched(&spent.device.prefetched);
         let queue = queue(&spent.device.queue);
+        let rows = rows(&spent.rows);
         let drafts = drafts(&engine.draft_counters().since(&self.drafts));
+        let stages = engine.stage_times().since(self.stages);
+        // A GPU computes while the host submits: its time shows in no stage.
+        let phases = match spent.device == DeviceCounters::default() {
+            true => {
+                let time = report.prefill_time + report.decode_time;
+                format!("\ntime {}", Phases::of(&stages, &spent, time).line())
+            }
+            false => String::new(),
+        };
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
-             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue}{drafts} \
-             · read {} · peak memory {}",
+             {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue}{rows}{drafts} \
+             · read {} · peak memory {}{phases}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,
@@ -98,6 +113,19 @@ fn queue(counters: &QueueCounters) -> String {
     )
 }
 
+/// Rows of n-grams that were looked up, for the line; nothing where none were.
+fn rows(counters: &RowCounters) -> String {
+    let &RowCounters { asked, distinct, hits, reads, bytes_read, wait_us, .. } = counters;
+    if asked == 0 {
+        return String::new();
+    }
+    let (found, waited) = (100.0 * hits as f64 / distinct.max(1) as f64, wait_us as f64 / 1e6);
+    format!(
+        " · rows {distinct} of {asked} asked for, {found:.1} % cached, {} in {reads} reads, waited {waited:.2} s",
+        ByteSize(bytes_read)
+    )
+}
+
 /// What became of drafts, for the line; nothing where none were computed.
 fn drafts(counters: &DraftCounters) -> String {
     let &DraftCounters { rounds, drafted, accepted } = counters;
@@ -151,6 +179,23 @@ mod tests {
             line,
             " · 900 dispatches (700 recorded ahead) in 12 submissions, 3 waits (1.23 s)"
         );
+    }
+
+    #[test]
+    fn rows_are_said_where_any_were_looked_up() {
+        assert_eq!(rows(&RowCounters::default()), "");
+        let counters = RowCounters {
+            asked: 1600,
+            distinct: 800,
+            hits: 200,
+            reads: 590,
+            bytes_read: 4 << 20,
+            wait_us: 20_000,
+            ..RowCounters::default()
+        };
+        let line =
+            " · rows 800 of 1600 asked for, 25.0 % cached, 4.00 MiB in 590 reads, waited 0.02 s";
+        assert_eq!(rows(&counters), line);
     }
 
     #[test]

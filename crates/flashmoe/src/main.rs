@@ -12,6 +12,7 @@ mod interrupt;
 mod models;
 mod output;
 mod pager;
+mod phases;
 mod plan;
 mod printer;
 mod progress;

@@ -59,3 +59,13 @@ pub(crate) fn line(checkpoint: &Checkpoint) -> Option<String> {
         100.0 * mean
     ))
 }
+
+/// One line on layers of a generated pack that share their experts' file; `None` where each has its own. A figure of
+/// such a pack says so: a cache of pages would find the same bytes again.
+pub(crate) fn linked(checkpoint: &Checkpoint) -> Option<String> {
+    let distinct = checkpoint.pack.as_ref()?.recipe.get("synthetic")?.get("distinct")?.as_u64()?;
+    let with_experts = checkpoint.experts.iter().flatten().count() as u64;
+    (distinct < with_experts).then(|| {
+        format!("linked: the experts of {with_experts} layers lie in {distinct} files, which share their bytes")
+    })
+}

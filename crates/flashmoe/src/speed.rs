@@ -12,6 +12,7 @@ use store::format::Checkpoint;
 use store::io::platform::{FileExt, Links, open_regular};
 use store::split_mix::SplitMix64;
 
+use crate::arguments::AssumedMachine;
 use crate::failure::Failure;
 use crate::plan::Plan;
 
@@ -78,6 +79,20 @@ impl Speeds {
                 Self { disk, memory, bus: Some(bus), compute: 0.0 }
             }
         })
+    }
+}
+
+impl Speeds {
+    /// Those that a plan for another machine assumes; products of the processor are this one's where they are not given.
+    pub(crate) fn assumed(machine: &AssumedMachine, plan: &Plan) -> Result<Self> {
+        let AssumedMachine { disk, memory, gpu, compute, .. } = *machine;
+        let bus = gpu.filter(|_| plan.device.is_some()).map(|(_, bus)| bus);
+        let compute = match (&plan.device, compute) {
+            (Some(_), _) => 0.0,
+            (None, Some(compute)) => compute,
+            (None, None) => products(plan)?,
+        };
+        Ok(Self { disk, memory, bus, compute })
     }
 }
 

@@ -63,6 +63,9 @@ impl Cancel for Uncancelled {
     }
 }
 
+/// What a device says that has no models without a norm before the head.
+const NORM_BEFORE_HEAD: &str = "models without a norm before the head are refused";
+
 /// Refuses a batch that the plan does not allow: too many tokens, or one outside the vocabulary.
 fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), EngineError> {
     let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
@@ -185,7 +188,7 @@ pub trait Backend {
     fn logits(
         &mut self,
         tokens: &[usize],
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError>;
 
@@ -194,7 +197,7 @@ pub trait Backend {
     fn most_likely(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
         let _ = (token, norm, head);
@@ -206,7 +209,7 @@ pub trait Backend {
     fn rank(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
         wanted: Wanted,
         out: &mut Ranked,

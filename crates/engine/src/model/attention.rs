@@ -1,7 +1,9 @@
 //! Softmax attention with partial rotation and, where a family has them, per-head norms, an output gate, biases, sinks
 //! (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`, `Gemma4TextAttention`).
 
+use super::Around;
 use super::config::{ModelConfig, Values};
+use super::index::{IndexConfig, Indexer};
 use super::program::{Op, Product};
 use super::register::Register;
 use crate::EngineError;
@@ -31,6 +33,8 @@ pub struct Attention {
     pub gated: bool,
     /// What values are.
     pub values: Values,
+    /// What chooses the keys that are seen, where not all are.
+    pub indexer: Option<Indexer>,
 }
 
 impl Attention {
@@ -107,20 +111,27 @@ impl Attention {
             },
             gated: shape.output_gate,
             values: shape.values,
+            indexer: {
+                let prefix = format!("{prefix}.indexer");
+                let declare =
+                    |it: &IndexConfig| Indexer::declare(it, config.hidden, &prefix, catalog);
+                config.index.as_ref().map(declare).transpose()?
+            },
         })
     }
 
-    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from the stream, normed; what is added is normed
-    /// with `after`, where there is such a norm.
-    pub(super) fn ops(&self, norm: VectorId, after: Option<VectorId>) -> Vec<Op> {
-        use Register::{Context, Gate, Key, Normed, Query, QueryGate, Residual, Value};
+    /// `x += Wo (attend(q, k, v) * sigmoid(gate))` with q, k, v, gate from what `around` reads.
+    pub(super) fn ops(&self, around: &Around) -> Vec<Op> {
+        use Register::{Context, Gate, IndexQuery, Key, Normed, Query, QueryGate, Residual, Value};
         let query = if self.gated { QueryGate } else { Query };
-        let mut products = vec![Product::from((self.query, query)), (self.key, Key).into()];
-        products.extend(self.value.map(|value| Product::from((value, Value))));
-        let mut ops = vec![
-            Op::Norm { from: Residual, weight: norm, to: Normed },
-            Op::Linear { from: Normed, products },
-        ];
+        let mut products = vec![(self.query, query), (self.key, Key)];
+        products.extend(self.value.map(|value| (value, Value)));
+        products.extend(self.indexer.map(|indexer| (indexer.query_key, IndexQuery)));
+        let mut ops = around.open();
+        ops.push(Op::Linear {
+            from: Normed,
+            products: products.into_iter().map(Product::from).collect(),
+        });
         let projected = [query, Key, Value];
         if let Some(biases) = self.biases {
             let added = projected.into_iter().zip(biases);
@@ -146,18 +157,15 @@ impl Attention {
             ],
             None => [Query, Key].map(|heads| Op::Rotate { heads }),
         });
-        ops.push(Op::Attend { sinks: self.sinks });
+        ops.push(match self.indexer {
+            Some(indexer) => Op::AttendIndexed(indexer),
+            None => Op::Attend { sinks: self.sinks },
+        });
         if self.gated {
             ops.push(Op::SigmoidGate { x: Context, gate: Gate });
         }
-        let Some(weight) = after else {
-            ops.push(Op::LinearAdd { from: Context, matrix: self.output, to: Residual });
-            ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Residual, bias }));
-            return ops;
-        };
-        ops.push(Op::Linear { from: Context, products: vec![(self.output, Normed).into()] });
-        ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Normed, bias }));
-        ops.push(Op::NormAdd { from: Normed, weight, to: Residual });
+        ops.extend(around.close(Context, self.output));
+        ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Residual, bias }));
         ops
     }
 }

@@ -12,6 +12,8 @@ pub struct StageTimes {
     pub delta_net: Duration,
     /// Routers and experts, waiting for these included, and networks in their place.
     pub mixture: Duration,
+    /// Logits of the tokens that were asked for, and what a device chooses of them.
+    pub head: Duration,
 }
 
 impl StageTimes {
@@ -22,6 +24,7 @@ impl StageTimes {
             attention: self.attention.saturating_sub(earlier.attention),
             delta_net: self.delta_net.saturating_sub(earlier.delta_net),
             mixture: self.mixture.saturating_sub(earlier.mixture),
+            head: self.head.saturating_sub(earlier.head),
         }
     }
 
@@ -30,11 +33,12 @@ impl StageTimes {
         self.attention += other.attention;
         self.delta_net += other.delta_net;
         self.mixture += other.mixture;
+        self.head += other.head;
     }
 
     /// All of them.
     pub fn sum(self) -> Duration {
-        self.attention + self.delta_net + self.mixture
+        self.attention + self.delta_net + self.mixture + self.head
     }
 }
 
@@ -44,6 +48,7 @@ pub(crate) struct Clock {
     pub(crate) attention: AtomicU64,
     pub(crate) delta_net: AtomicU64,
     pub(crate) mixture: AtomicU64,
+    pub(crate) head: AtomicU64,
 }
 
 impl Clock {
@@ -61,6 +66,7 @@ impl Clock {
             attention: time(&self.attention),
             delta_net: time(&self.delta_net),
             mixture: time(&self.mixture),
+            head: time(&self.head),
         }
     }
 }

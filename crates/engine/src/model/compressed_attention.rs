@@ -40,7 +40,7 @@ impl Compression {
 
 /// What chooses compressed rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IndexConfig {
+pub struct RowIndex {
     /// Heads.
     pub heads: usize,
     /// Values of a head and of a row's key.
@@ -63,7 +63,7 @@ pub struct CompressedConfig {
     /// Rotation in layers with compressed rows; the others have that of attention.
     pub rope: Rope,
     /// What chooses rows in layers with overlap.
-    pub index: IndexConfig,
+    pub index: RowIndex,
 }
 
 impl CompressedConfig {

@@ -11,11 +11,15 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression};
+use super::gated_streams::GatedStreams;
 use super::hyper_connections::HyperConfig;
+use super::index::IndexConfig;
+use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, gemma4, glm4_moe, gptoss, minimax_m2, qwen3moe, qwen3next, qwen35moe,
+    deepseek_v3, deepseek_v4, gemma4, glm4_moe, gptoss, minimax_m2, qwen3moe, qwen3next, qwen4exp,
+    qwen35moe,
 };
 use crate::EngineError;
 
@@ -189,6 +193,15 @@ pub enum HeadOrder {
     Tiled,
 }
 
+/// What a function of the output gate does to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// `z * sigmoid(z)`
+    Silu,
+    /// `sigmoid(z)`
+    Sigmoid,
+}
+
 /// Shape of the GatedDeltaNet layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaConfig {
@@ -204,6 +217,8 @@ pub struct DeltaConfig {
     pub value_dim: usize,
     /// Taps of the causal convolution.
     pub convolution_kernel: usize,
+    /// What the output is multiplied by, of its gate.
+    pub gate: OutputGate,
 }
 
 impl DeltaConfig {
@@ -270,6 +285,12 @@ pub struct ModelConfig {
     pub delta: Option<DeltaConfig>,
     /// Several residual streams, when the family has them.
     pub hyper: Option<HyperConfig>,
+    /// Several residual streams that gates read, when the family has them.
+    pub gated: Option<GatedStreams>,
+    /// What chooses the keys that layers of attention see, where they do not see all.
+    pub index: Option<IndexConfig>,
+    /// Layers that look up rows of hashed n-grams, when the family has them.
+    pub ngrams: Option<NgramConfig>,
     /// Layers of compressed attention, when the family has them.
     pub compressed: Option<CompressedConfig>,
     /// Experts.
@@ -296,6 +317,7 @@ impl ModelConfig {
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe => glm4_moe::config(from)?,
             Family::Gemma4 => gemma4::config(from)?,
+            Family::Qwen4Exp => qwen4exp::config(from)?,
         };
         config.check(from)?;
         Ok(config)
@@ -342,6 +364,12 @@ impl ModelConfig {
         if let Some(compressed) = &self.compressed {
             compressed.check(self, from)?;
         }
+        if let Some(index) = &self.index {
+            index.check(self, from)?;
+        }
+        if let Some(ngrams) = &self.ngrams {
+            ngrams.check(&self.layers, from)?;
+        }
         if self.mixtures() == 0 {
             let found = format!("leaves none of {} layers with experts", self.layers.len());
             return Err(from.invalid(&keys::FIRST_K_DENSE_REPLACE, found));
@@ -378,6 +406,12 @@ impl ModelConfig {
     /// Every shape of attention.
     pub fn attentions(&self) -> impl Iterator<Item = &AttentionConfig> {
         std::iter::once(&self.attention).chain(&self.windowed)
+    }
+
+    /// Residual streams of a token.
+    pub fn streams(&self) -> usize {
+        let gated = self.gated.map(|gated| gated.streams);
+        gated.or(self.hyper.map(|hyper| hyper.streams)).unwrap_or(1)
     }
 
     /// Layers of one kind.

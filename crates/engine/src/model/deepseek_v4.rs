@@ -5,7 +5,7 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
-use super::compressed_attention::{CompressedConfig, Compression, IndexConfig};
+use super::compressed_attention::{CompressedConfig, Compression, RowIndex};
 use super::config::{
     AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
 };
@@ -45,6 +45,9 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         },
         windowed: None,
         stream: StreamConfig::PLAIN,
+        gated: None,
+        index: None,
+        ngrams: None,
         latent: None,
         delta: None,
         hyper: Some(HyperConfig {
@@ -58,7 +61,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             output_groups: from.required(&keys::O_GROUPS)?,
             window: from.required(&keys::SLIDING_WINDOW)?,
             rope: compressed_rope,
-            index: IndexConfig {
+            index: RowIndex {
                 heads: from.required(&keys::INDEX_N_HEADS)?,
                 dim: from.required(&keys::INDEX_HEAD_DIM)?,
                 top: from.required(&keys::INDEX_TOPK)?,

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::config::{DeltaConfig, ModelConfig};
+use super::Around;
+use super::config::{DeltaConfig, ModelConfig, OutputGate};
 use super::program::{Op, Product};
 use super::register::Register;
 use crate::EngineError;
@@ -29,6 +30,8 @@ pub struct DeltaNet {
     pub norm: VectorId,
     /// `[hidden, value_heads * value_dim]`
     pub output: MatrixId,
+    /// What the output is multiplied by, of its gate.
+    pub gate: OutputGate,
 }
 
 /// Rows of one matrix among those of another, from first to last.
@@ -108,21 +111,23 @@ impl DeltaNet {
             decay_bias: catalog.vector(&name("dt_bias"), heads, VectorRole::Plain)?,
             norm: catalog.vector(&name("norm"), shape.value_dim, VectorRole::Plain)?,
             output: catalog.matrix(&name("out_proj"), hidden, width)?,
+            gate: shape.gate,
         })
     }
 
-    /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * silu(Wz x))` from the stream, normed.
-    pub(super) fn ops(&self, norm: VectorId) -> Vec<Op> {
-        use Register::{Beta, Context, Decay, Mixed, Normed, Residual, Z};
+    /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * silu(Wz x))` from what `around` reads.
+    pub(super) fn ops(&self, around: &Around) -> Vec<Op> {
+        use Register::{Beta, Context, Decay, Mixed, Normed, Z};
         let products =
             [(self.query_key_value, Mixed), (self.z, Z), (self.beta, Beta), (self.decay, Decay)];
-        vec![
-            Op::Norm { from: Residual, weight: norm, to: Normed },
+        let mut ops = around.open();
+        ops.extend([
             Op::Linear { from: Normed, products: products.map(Product::from).to_vec() },
             Op::Convolve { weight: self.convolution },
             Op::DeltaRule { decay_rate: self.decay_rate, decay_bias: self.decay_bias },
-            Op::GatedNorm { weight: self.norm },
-            Op::LinearAdd { from: Context, matrix: self.output, to: Residual },
-        ]
+            Op::GatedNorm { weight: self.norm, gate: self.gate },
+        ]);
+        ops.extend(around.close(Context, self.output));
+        ops
     }
 }

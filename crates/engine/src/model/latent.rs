@@ -5,6 +5,7 @@
 //! multiplied by `Wk` transposed and meets the row itself, and `Wv` is applied to the sum of rows that attention gives.
 //! Prompts and answers both do so, because the other order of summation would give other bits.
 
+use super::Around;
 use super::config::{LatentConfig, ModelConfig};
 use super::program::{Op, Product};
 use super::register::Register;
@@ -109,24 +110,22 @@ impl LatentAttention {
     }
 
     /// `x += Wo attend(q, c)` with queries and latent from the stream, normed.
-    pub(super) fn ops(self, norm: VectorId) -> Vec<Op> {
-        use Register::{Context, Key, Normed, Query, QueryLatent, Residual};
+    pub(super) fn ops(self, around: &Around) -> Vec<Op> {
+        use Register::{Context, Key, Normed, Query, QueryLatent};
         let (first, to) = match self.query_down {
             None => (self.query, Query),
             Some((down, _)) => (down, QueryLatent),
         };
         let products = [(first, to), (self.key_value, Key)].map(Product::from).to_vec();
-        let mut ops = vec![
-            Op::Norm { from: Residual, weight: norm, to: Normed },
-            Op::Linear { from: Normed, products },
-        ];
+        let mut ops = around.open();
+        ops.push(Op::Linear { from: Normed, products });
         if let Some((_, weight)) = self.query_down {
             ops.push(Op::NormRow { register: QueryLatent, weight });
             let products = vec![Product { matrix: self.query, to: Query }];
             ops.push(Op::Linear { from: QueryLatent, products });
         }
         ops.push(Op::AttendLatent(self));
-        ops.push(Op::LinearAdd { from: Context, matrix: self.output, to: Residual });
+        ops.extend(around.close(Context, self.output));
         ops
     }
 }

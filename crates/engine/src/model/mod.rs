@@ -2,7 +2,8 @@
 //! of the device it runs on.
 //!
 //! A model is a list of layers, each a token mixer ([`attention`], [`latent`], [`delta_net`]) and a [`mixture`] of
-//! experts, or in some layers a [`dense`] network, around one residual stream. One file per family says which parts it
+//! experts, or in some layers a [`dense`] network, around one residual stream or several ([`hyper_connections`],
+//! [`gated_streams`]). One file per family says which parts it
 //! has and how its configuration is read; each part gives its operations, and all of them are the model's [`Program`].
 //! Nothing here knows a device.
 
@@ -15,17 +16,21 @@ mod deepseek_v3;
 mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
+pub mod gated_streams;
 mod gemma4;
 mod glm4_moe;
 mod gptoss;
 pub mod hyper_connections;
+pub mod index;
 pub mod latent;
 mod minimax_m2;
 pub mod mixture;
+pub mod ngram;
 pub mod program;
 mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
+mod qwen4exp;
 pub mod register;
 pub mod rope;
 pub mod router;
@@ -42,10 +47,12 @@ use compressed_attention::CompressedAttention;
 use config::{FeedForward, Mixer, ModelConfig};
 use delta_net::DeltaNet;
 use dense::Dense;
+use gated_streams::GatedSite;
 use hyper_connections::{HyperConfig, Site};
 use latent::LatentAttention;
 use mixture::Mixture;
-use program::{LayerProgram, Op, Program};
+use ngram::NgramLayer;
+use program::{LayerProgram, Op, Product, Program};
 use register::Register;
 
 /// A model as declared in a [`Catalog`].
@@ -54,8 +61,8 @@ pub struct Model {
     pub embedding: MatrixId,
     /// The layers.
     pub program: Arc<Program>,
-    /// Norm before the output head.
-    pub final_norm: VectorId,
+    /// Norm before the output head; models whose streams gates read have none.
+    pub final_norm: Option<VectorId>,
     /// Output head `[vocabulary, hidden]`.
     pub head: MatrixId,
 }
@@ -76,7 +83,14 @@ impl Model {
         if let (Some(site), Some(last)) = (merged, layers.last_mut()) {
             last.feed_forward.push(Op::MergeStreams { site });
         }
-        let final_norm = catalog.vector("norm", hidden, VectorRole::Norm)?;
+        if let (Some(gated), Some(last)) = (&config.gated, layers.last_mut()) {
+            let site = gated.declare_reading("hyper_connection_mixer", hidden, catalog)?;
+            last.feed_forward.extend(site.read(Register::Residual));
+        }
+        let final_norm = match config.gated {
+            Some(_) => None,
+            None => Some(catalog.vector("norm", hidden, VectorRole::Norm)?),
+        };
         let head = if config.tied_head {
             catalog.copy("lm_head", "embed_tokens");
             embedding
@@ -88,6 +102,65 @@ impl Model {
     }
 }
 
+/// How a block reads the residual streams and gives its output back.
+enum Around {
+    /// From the one stream, normed, and added to it.
+    Norm(VectorId),
+    /// The same, and what is added is normed.
+    Both {
+        /// Of the input.
+        norm: VectorId,
+        /// Of the output.
+        after: VectorId,
+    },
+    /// From streams that gates read, and to each by a weight of its own.
+    Gated(GatedSite),
+}
+
+impl Around {
+    /// Declares what is around a block: the norm of its input, or the site of the streams.
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    fn declare(
+        config: &ModelConfig,
+        [norm, site]: [&str; 2],
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        Ok(match &config.gated {
+            None => Self::Norm(catalog.vector(norm, config.hidden, VectorRole::Norm)?),
+            Some(gated) => Self::Gated(gated.declare(site, config.hidden, catalog)?),
+        })
+    }
+
+    /// `Normed` = the block's input.
+    fn open(&self) -> Vec<Op> {
+        let (from, to) = (Register::Residual, Register::Normed);
+        match self {
+            &(Self::Norm(weight) | Self::Both { norm: weight, .. }) => {
+                vec![Op::Norm { from, weight, to }]
+            }
+            Self::Gated(site) => site.read(to),
+        }
+    }
+
+    /// Gives `matrix from` to the streams.
+    fn close(&self, from: Register, matrix: MatrixId) -> Vec<Op> {
+        let (residual, output) = (Register::Residual, Register::Normed);
+        match self {
+            Self::Norm(_) => vec![Op::LinearAdd { from, matrix, to: residual }],
+            &Self::Both { after: weight, .. } => vec![
+                Op::Linear { from, products: vec![Product { matrix, to: output }] },
+                Op::NormAdd { from: output, weight, to: residual },
+            ],
+            Self::Gated(_) => vec![
+                Op::Linear { from, products: vec![Product { matrix, to: output }] },
+                Op::InjectStreams { from: output },
+            ],
+        }
+    }
+}
+
 /// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`; where outputs of blocks are normed as well, as
 /// [`sandwich`] has it.
 fn declare_layer(
@@ -96,31 +169,37 @@ fn declare_layer(
     catalog: &mut Catalog<'_>,
 ) -> Result<LayerProgram, EngineError> {
     let name = |part: &str| format!("layers.{index}.{part}");
-    let (hidden, role) = (config.hidden, VectorRole::Norm);
-    let norm = catalog.vector(&name("input_layernorm"), hidden, role)?;
+    let hidden = config.hidden;
+    let mut mixer = Vec::new();
+    if let Some(ngrams) = config.ngrams.as_ref().filter(|it| it.place(index).is_some()) {
+        let place = (index, &*format!("layers.{index}"));
+        mixer = NgramLayer::declare(config, ngrams, place, catalog)?.ops();
+    }
+    let names = [name("input_layernorm"), name("attn_hyper_connection")];
+    let mut around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
+    if let (true, &Around::Norm(norm)) = (config.stream.sandwich, &around) {
+        let after = name("post_attention_layernorm");
+        let after = catalog.vector(&after, hidden, VectorRole::Norm)?;
+        around = Around::Both { norm, after };
+    }
     let spec = config.layers[index];
-    let mixer = match (spec.mixer, &config.delta, &config.latent) {
+    mixer.extend(match (spec.mixer, &config.delta, &config.latent) {
         (Mixer::Compressed(compression), ..) => {
             let hyper = config.hyper.as_ref().expect("compressed attention reads streams");
             let shape = config.compressed.as_ref().expect("such a layer has a shape");
+            let Around::Norm(norm) = around else { unreachable!("its streams are mixed") };
             let site = hyper.declare(&name("attn_hc"), hidden, catalog)?;
             let (shape, prefix) = ((shape, compression), name("self_attn"));
             CompressedAttention::declare(config, shape, &prefix, catalog)?.ops(site, norm)
         }
         (Mixer::DeltaNet, Some(shape), _) => {
-            DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?.ops(norm)
+            DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?.ops(&around)
         }
         (Mixer::Latent, _, Some(shape)) => {
-            LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(norm)
+            LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(&around)
         }
-        _ => {
-            let after = match config.stream.sandwich {
-                false => None,
-                true => Some(catalog.vector(&name("post_attention_layernorm"), hidden, role)?),
-            };
-            Attention::declare(config, index, &name("self_attn"), catalog)?.ops(norm, after)
-        }
-    };
+        _ => Attention::declare(config, index, &name("self_attn"), catalog)?.ops(&around),
+    });
     let feed_forward = match spec.feed_forward {
         FeedForward::Both { inner } => sandwich::declare(config, index, inner, catalog)?,
         FeedForward::Mixture => {
@@ -142,15 +221,15 @@ fn feed_forward(
     network: Op,
     catalog: &mut Catalog<'_>,
 ) -> Result<Vec<Op>, EngineError> {
-    let (hidden, role) = (config.hidden, VectorRole::Norm);
     let name = |part: &str| format!("layers.{index}.{part}");
-    let norm = catalog.vector(&name("post_attention_layernorm"), hidden, role)?;
-    let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);
+    let names = [name("post_attention_layernorm"), name("mlp_hyper_connection")];
+    let around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
+    let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), config.hidden, catalog);
     let site: Option<Site> = config.hyper.as_ref().map(site).transpose()?;
-    let (from, to) = (Register::Residual, Register::Normed);
-    let input = match site {
-        None => Op::Norm { from, weight: norm, to },
-        Some(site) => Op::OpenStreams { site, norm },
+    let mut ops = match (site, around) {
+        (Some(site), Around::Norm(norm)) => vec![Op::OpenStreams { site, norm }],
+        (_, around) => around.open(),
     };
-    Ok(vec![input, network])
+    ops.push(network);
+    Ok(ops)
 }

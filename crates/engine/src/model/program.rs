@@ -7,14 +7,16 @@
 use store::LayerId;
 
 use super::compressed_attention::CompressedAttention;
-use super::config::{LayerSpec, Mixer, ModelConfig};
+use super::config::{LayerSpec, Mixer, ModelConfig, OutputGate};
 use super::dense::Dense;
 use super::hyper_connections::Site;
+use super::index::Indexer;
 use super::latent::LatentAttention;
 use super::mixture::Mixture;
+use super::ngram::NgramMixing;
 use super::register::Register;
 use crate::EngineError;
-use crate::weights::{MatrixId, TableId, VectorId};
+use crate::weights::{MatrixId, RowTableId, TableId, VectorId};
 
 /// A product of an operation's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +130,9 @@ pub enum Op {
     /// From the products of the layer's matrices to `Context`: norms, rotations, compressed rows, their choice,
     /// attention and the rotation back.
     AttendCompressed(CompressedAttention),
+    /// As [`Op::Attend`], to the keys that the layer's indexer chooses by `IndexQuery`, whose own key is the last part of
+    /// that register.
+    AttendIndexed(Indexer),
     /// `x *= sigmoid(gate)`.
     SigmoidGate {
         /// What is scaled.
@@ -147,10 +152,38 @@ pub enum Op {
         /// `[value_heads]`
         decay_bias: VectorId,
     },
-    /// `Context` = RMS norm of each head of `Context`, times SiLU of `Z`.
+    /// `Context` = RMS norm of each head of `Context`, times a function of `Z`.
     GatedNorm {
         /// `[value_dim]`
         weight: VectorId,
+        /// The function.
+        gate: OutputGate,
+    },
+    /// `Rows` = the rows of a table that the last n-grams of each token have.
+    GatherRows {
+        /// The table.
+        table: RowTableId,
+    },
+    /// Each stream of `Residual` takes its part of the value in `Normed`, as it agrees with its key in `StreamValues`,
+    /// and a convolution of that over the tokens before; the convolution's tail is carried in the sequence.
+    MixNgrams(NgramMixing),
+    /// `StreamsNormed` = RMS norm of each stream by itself.
+    NormStreams {
+        /// `[streams * hidden]`
+        weight: VectorId,
+    },
+    /// `to` = mean over the streams of `StreamsNormed`, each value times the sigmoid of
+    /// `up silu(GateLow / streams)`.
+    GateStreams {
+        /// `[streams * hidden, rank]`
+        up: MatrixId,
+        /// `Normed`, or `Residual`, whose first stream it then is: the last operation of a batch.
+        to: Register,
+    },
+    /// Stream `j` of `Residual` takes `from` times twice the sigmoid of `Inject_j / streams`.
+    InjectStreams {
+        /// A block's output.
+        from: Register,
     },
     /// `Normed` = the normed sum of the streams that a block reads; the weights of its output are remembered until
     /// [`Op::CloseStreams`].
@@ -197,10 +230,16 @@ impl Op {
             Self::Attend { .. } => "attention",
             Self::AttendLatent(_) => "latent attention",
             Self::AttendCompressed(_) => "compressed attention",
+            Self::AttendIndexed(_) => "attention to chosen keys",
             Self::SigmoidGate { .. } => "sigmoid gate",
             Self::Convolve { .. } => "convolution",
             Self::DeltaRule { .. } => "delta rule",
             Self::GatedNorm { .. } => "gated norm of heads",
+            Self::GatherRows { .. } => "rows of n-grams",
+            Self::MixNgrams(_) => "mixing of n-grams into residual streams",
+            Self::NormStreams { .. } => "norm of residual streams",
+            Self::GateStreams { .. } => "gating of residual streams",
+            Self::InjectStreams { .. } => "output to gated residual streams",
             Self::OpenStreams { .. } => "opening of residual streams",
             Self::CloseStreams { .. } => "closing of residual streams",
             Self::MergeStreams { .. } => "merging of residual streams",
@@ -233,7 +272,11 @@ impl Op {
             Self::NormRotate { heads, .. } | Self::Rotate { heads } => format!("{name} {heads:?}"),
             Self::Attend { sinks: Some(_) } => format!("{name} with sinks"),
             Self::SigmoidGate { x, gate } => format!("{name} {x:?}, {gate:?}"),
-            Self::CloseStreams { from } => format!("{name} {from:?}"),
+            Self::CloseStreams { from } | Self::InjectStreams { from } => {
+                format!("{name} {from:?}")
+            }
+            Self::GateStreams { to, .. } => format!("{name} -> {to:?}"),
+            Self::GatedNorm { gate: OutputGate::Sigmoid, .. } => format!("{name}, by a sigmoid"),
             Self::Mixture(mixture) => {
                 let shared = if mixture.shared.is_some() { ", a shared expert" } else { "" };
                 let table = if mixture.table.is_some() { ", chosen by a table" } else { "" };
@@ -349,6 +392,18 @@ impl Program {
     pub fn given_layers(&self) -> Vec<(LayerId, TableId)> {
         let tables = self.layers.iter().map(|layer| layer.mixture()?.table).enumerate();
         tables.filter_map(|(layer, table)| Some((LayerId(layer as u16), table?))).collect()
+    }
+
+    /// The tables whose rows token ids decide, each with the layer that looks rows up in it.
+    pub fn row_tables(&self) -> Vec<(LayerId, RowTableId)> {
+        let layers = self.layers.iter().enumerate();
+        let tables = layers.flat_map(|(layer, program)| {
+            program.ops().filter_map(move |op| match op {
+                &Op::GatherRows { table } => Some((LayerId(layer as u16), table)),
+                _ => None,
+            })
+        });
+        tables.collect()
     }
 
     /// Asks a device for every operation whether it `serves` it.

@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    StreamConfig, Values, without_biases,
+    OutputGate, StreamConfig, Values, without_biases,
 };
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -32,7 +32,7 @@ pub(super) fn read(
         family,
         hidden: from.required(&keys::HIDDEN_SIZE)?,
         vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: mixers(from, layers)?,
+        layers: mixers(from, family, layers)?,
         rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention: AttentionConfig {
             query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
@@ -49,6 +49,9 @@ pub(super) fn read(
             output_gate: from.required(&keys::ATTN_OUTPUT_GATE)?,
         },
         hyper: None,
+        gated: None,
+        index: None,
+        ngrams: None,
         compressed: None,
         windowed: None,
         stream: StreamConfig::PLAIN,
@@ -63,6 +66,7 @@ pub(super) fn read(
             key_dim: from.required(&keys::LINEAR_KEY_HEAD_DIM)?,
             value_dim: from.required(&keys::LINEAR_VALUE_HEAD_DIM)?,
             convolution_kernel: from.required(&keys::LINEAR_CONV_KERNEL_DIM)?,
+            gate: OutputGate::Silu,
         }),
         moe: MoeConfig {
             experts: from.required(&keys::NUM_EXPERTS)?,
@@ -83,13 +87,24 @@ pub(super) fn read(
 }
 
 /// What mixes tokens in each layer: as listed, or else by the interval.
-fn mixers(from: &Configuration, layers: usize) -> Result<Vec<LayerSpec>, FormatError> {
+fn mixers(
+    from: &Configuration,
+    family: Family,
+    layers: usize,
+) -> Result<Vec<LayerSpec>, FormatError> {
     let kinds: Vec<Mixer> = match from.get(&keys::LAYER_TYPES)? {
-        Some(kinds) if kinds.contains(&"sliding_attention") => {
-            let found = "sliding_attention is not known in this family";
-            return Err(from.invalid(&keys::LAYER_TYPES, found));
+        Some(kinds) => {
+            let kinds = kinds.into_iter().map(|kind| {
+                mixer(kind, family).ok_or_else(|| {
+                    let found = format!("{kind} is not known in this family");
+                    from.invalid(&keys::LAYER_TYPES, found)
+                })
+            });
+            kinds.collect::<Result<_, _>>()?
         }
-        Some(kinds) => kinds.into_iter().map(mixer).collect(),
+        None if family == Family::Qwen4Exp => {
+            return Err(from.invalid(&keys::LAYER_TYPES, "missing"));
+        }
         None => {
             let interval = from.required(&keys::FULL_ATTENTION_INTERVAL)?;
             let attention = |layer: usize| (layer + 1).is_multiple_of(interval);
@@ -105,10 +120,14 @@ fn mixers(from: &Configuration, layers: usize) -> Result<Vec<LayerSpec>, FormatE
     Ok(kinds.into_iter().map(LayerSpec::from).collect())
 }
 
-/// A mixer by its name, which the reader has checked.
-fn mixer(name: &str) -> Mixer {
+/// A mixer by its name. In Qwen3.8-Flash-Next attention sees chosen keys under each of its names.
+fn mixer(name: &str, family: Family) -> Option<Mixer> {
     match name {
-        "full_attention" => Mixer::Attention,
-        _ => Mixer::DeltaNet,
+        "full_attention" => Some(Mixer::Attention),
+        "linear_attention" => Some(Mixer::DeltaNet),
+        "indexed_attention" | "qwen_sparse_attention" if family == Family::Qwen4Exp => {
+            Some(Mixer::Attention)
+        }
+        _ => None,
     }
 }

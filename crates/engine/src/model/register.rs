@@ -43,12 +43,22 @@ pub enum Register {
     IndexValues,
     /// Their gates.
     IndexGates,
-    /// Compressed attention: queries of the indexer.
+    /// Queries of the indexer; in attention to chosen keys its own key is behind them.
     IndexQuery,
     /// What each of its heads weighs.
     IndexWeights,
     /// Compressed attention: the output between its two matrices.
     OutputLow,
+    /// Rows of a token's n-grams, one after the other.
+    Rows,
+    /// Gated streams: each normed by itself, as wide as all of them.
+    StreamsNormed,
+    /// A value for each value of the streams: gates, keys of n-grams, what a convolution sees.
+    StreamValues,
+    /// Gated streams: the row between the two matrices of a gate.
+    GateLow,
+    /// Gated streams: what each takes of a block's output, before the sigmoid.
+    Inject,
     /// Where blocks' outputs are normed: the sum of what a layer's networks give, `hidden`.
     Branch,
     /// What the router reads where that is not what experts read, `hidden`.
@@ -80,7 +90,7 @@ impl Register {
         };
         let gate = if attention.output_gate { queries } else { 0 };
         let beside = |used: bool| if used { config.hidden } else { 0 };
-        let streams = config.hyper.map_or(1, |hyper| hyper.streams);
+        let streams = config.streams();
         let mut widths = [0; Self::COUNT];
         for (register, width) in [
             (Self::Residual, streams * config.hidden),
@@ -102,6 +112,18 @@ impl Register {
         ] {
             widths[register as usize] = width;
         }
+        if let Some(gated) = &config.gated {
+            for (register, width) in [
+                (Self::StreamsNormed, streams * config.hidden),
+                (Self::StreamValues, streams * config.hidden),
+                (Self::GateLow, gated.rank),
+                (Self::Inject, streams),
+            ] {
+                widths[register as usize] = width;
+            }
+        }
+        widths[Self::Rows as usize] = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.width);
+        widths[Self::IndexQuery as usize] = config.index.map_or(0, |index| index.width());
         if let Some(compressed) = &config.compressed {
             let (dim, index) = (attention.head_dim, &compressed.index);
             let kinds = config.layers.iter().filter_map(|layer| match layer.mixer {

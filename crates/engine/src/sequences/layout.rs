@@ -4,8 +4,8 @@
 //! A sequence has pages, which grow with it, and a state of a fixed size. In a page lie, layer by layer, the keys and
 //! then the values of the layers that keep every position, or their latent rows alone, or compressed rows. The state
 //! of a snapshot holds the recurrent states of all delta layers, then their convolution tails, then what layers of
-//! compressed attention keep, then windows. Layers are named by their number in the model; those that a device does
-//! not have would keep nothing.
+//! compressed attention keep, then rings of rows, then windows. Layers are named by their number in the model; those
+//! that a device does not have would keep nothing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use store::LayerId;
 use super::compressed_layout::CompressedLayout;
 use super::page_rows::{PageRows, Strips};
 use super::port::{Memory, Region};
+use super::side_layout::SideLayout;
 use super::snapshot::PAGE_TOKENS;
 use super::window_ring::WindowRing;
 use super::window_rows::WindowRows;
@@ -63,6 +64,10 @@ pub(crate) enum Part {
     Compressed,
     /// The rows of a window.
     Window,
+    /// Keys of an indexer whose unit is not complete.
+    Index,
+    /// What a layer of hashed n-grams needs of the tokens before.
+    Ngrams,
 }
 
 /// Sizes and offsets of everything that a sequence carries.
@@ -85,6 +90,7 @@ pub(crate) struct SequenceLayout {
     tail: usize,
     windows: Windows,
     compressed: CompressedLayout,
+    side: SideLayout,
     /// Where rows lie in a page.
     rows: Arc<PageRows>,
 }
@@ -140,6 +146,8 @@ impl SequenceLayout {
         let strips = sides * counts[Kept::Paged as usize] * of_side;
         let mut strips = vec![Strips::of_tokens(strips, heads * head / of_side)];
         strips.extend(compressed.strips());
+        let side = SideLayout::new(config, kv_type, PageRows::new(strips.clone()).bytes());
+        strips.extend(Some(side.strips()).filter(|it| it.count > 0));
         let rows = Arc::new(PageRows::new(strips));
         let row = heads * head;
         Self {
@@ -153,6 +161,7 @@ impl SequenceLayout {
             tail,
             windows,
             compressed,
+            side,
             rows,
         }
     }
@@ -210,6 +219,11 @@ impl SequenceLayout {
     /// What layers of compressed attention keep.
     pub(crate) fn compressed(&self) -> &CompressedLayout {
         &self.compressed
+    }
+
+    /// What layers keep beside that.
+    pub(crate) fn side(&self) -> &SideLayout {
+        &self.side
     }
 
     /// The ring of a layer, where it keeps a window in one.
@@ -275,7 +289,7 @@ impl SequenceLayout {
     fn window_start(&self, index: usize) -> usize {
         let deltas = self.count(Kept::State) * (self.state + self.tail);
         let before: usize = (0..index).map(|index| self.window_values(index)).sum();
-        deltas + self.compressed.state_values + before
+        deltas + self.compressed.state_values + self.side.state_values + before
     }
 
     /// Where that window lies.
@@ -301,7 +315,8 @@ impl SequenceLayout {
             // Rows are moved to the front of their place before a step: where they were is not known afterwards.
             Windows::Rows(rows) => rows.map(|_| 1),
         };
-        windows.unwrap_or(usize::MAX).min(self.compressed.round_tokens())
+        let others = self.compressed.round_tokens().min(self.side.round_tokens());
+        windows.unwrap_or(usize::MAX).min(others)
     }
 
     /// What the token at `position` writes over in memory of a fixed size, but for recurrent states and convolution
@@ -319,13 +334,16 @@ impl SequenceLayout {
                 regions.extend(rows);
             }
         }
-        let compressed = self.compressed.overwritten(position).into_iter();
-        regions.extend(compressed.map(|range| Region {
-            place,
-            memory: Memory::Compressed,
-            start: range.start,
-            bytes: range.len(),
-        }));
+        for (memory, ranges) in [
+            (Memory::Compressed, self.compressed.overwritten(position)),
+            (Memory::Side, self.side.overwritten(position)),
+        ] {
+            let region = |range: Range<usize>| {
+                let (start, bytes) = (range.start, range.len());
+                Region { place, memory, start, bytes }
+            };
+            regions.extend(ranges.into_iter().map(region));
+        }
         regions
     }
 
@@ -339,6 +357,15 @@ impl SequenceLayout {
             Part::Compressed => {
                 let start = self.memory_range(Memory::Compressed).start;
                 let range = self.compressed.state_range(layer.index());
+                start + range.start..start + range.end
+            }
+            Part::Index | Part::Ngrams => {
+                let ring = match part {
+                    Part::Index => self.side.index(layer.index()),
+                    _ => self.side.ngrams(layer.index()),
+                };
+                let start = self.memory_range(Memory::Side).start;
+                let range = SideLayout::range(ring);
                 start + range.start..start + range.end
             }
         }
@@ -357,6 +384,10 @@ impl SequenceLayout {
                 let start = deltas * (state + tail);
                 start..start + self.compressed.state_values
             }
+            Memory::Side => {
+                let start = deltas * (state + tail) + self.compressed.state_values;
+                start..start + self.side.state_values
+            }
             Memory::Ring(index) => self.window_range(index),
             Memory::Rows { .. } | Memory::Pages | Memory::Window { .. } => 0..0,
         }
@@ -368,6 +399,7 @@ impl SequenceLayout {
         let mut fixed: Vec<_> = (0..deltas).map(Memory::State).collect();
         fixed.extend((0..deltas).map(Memory::Tail));
         fixed.extend((self.compressed.state_values > 0).then_some(Memory::Compressed));
+        fixed.extend((self.side.state_values > 0).then_some(Memory::Side));
         if let Windows::Rings(rings) = &self.windows {
             fixed.extend((0..rings.len()).map(Memory::Ring));
         }

@@ -15,6 +15,7 @@ mod page_rows;
 mod pool;
 mod port;
 mod rounds;
+mod side_layout;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
 use self::pool::Pool;
 pub(crate) use self::port::{Memory, Region, StateMemory};
 use self::rounds::Round;
+pub(crate) use self::side_layout::{Ring, SideLayout};
 use self::snapshot::Page;
 pub(crate) use self::snapshot::SharedPage;
 pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};

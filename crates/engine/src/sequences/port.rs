@@ -14,6 +14,8 @@ pub(crate) enum Memory {
     Tail(usize),
     /// What all layers of compressed attention keep of a fixed size.
     Compressed,
+    /// What layers keep in rings of rows beside that.
+    Side,
     /// A window in a ring of blocks.
     Ring(usize),
     /// Rows of every position: keys on side 0, values on side 1.

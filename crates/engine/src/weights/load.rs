@@ -55,6 +55,7 @@ impl Catalog<'_> {
     ) -> Result<Weights, EngineError> {
         let (vectors, tables) = (self.load_vectors()?, self.read_tables()?);
         self.check_copies()?;
+        self.check_numbers()?;
         let extents = self.extents();
         let trunk = Trunk::load(self.checkpoint, &extents, mode, self.checked, progress);
         let trunk = trunk.map_err(stopped)?;
@@ -76,6 +77,7 @@ impl Catalog<'_> {
     ) -> Result<Vec<Vec<f32>>, EngineError> {
         let vectors = self.load_vectors()?;
         self.check_copies()?;
+        self.check_numbers()?;
         let (mut first, mut done) = (0, 0);
         while first < self.matrices.len() {
             let (mut next, mut bytes) = (first, 0);
@@ -156,7 +158,8 @@ impl Catalog<'_> {
     pub fn check_content(&self) -> Result<(), EngineError> {
         self.load_vectors()?;
         self.read_tables()?;
-        self.check_copies()
+        self.check_copies()?;
+        self.check_numbers()
     }
 
     /// The file that an extent lies in.
@@ -179,7 +182,7 @@ impl Catalog<'_> {
     }
 }
 
-fn stopped(error: TrunkError) -> EngineError {
+pub(super) fn stopped(error: TrunkError) -> EngineError {
     match error {
         TrunkError::Stopped => EngineError::Cancelled,
         other => EngineError::Trunk(other),

@@ -32,6 +32,7 @@ fn models() -> Vec<PathBuf> {
     let golden = [
         "qwen3-calm-hf",
         "qwen3next-calm-hf",
+        "flash-next-calm-hf",
         "gptoss-calm-mxfp4",
         "dsv4-calm-hf",
         "gemma4-calm-hf",

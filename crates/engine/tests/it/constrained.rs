@@ -63,6 +63,7 @@ fn model() -> Demo {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     let compute =
         Compute::new(ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto });

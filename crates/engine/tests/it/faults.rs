@@ -59,6 +59,7 @@ fn loaded(folder: &Path, options: StoreOptions, load: LoadMode) -> (Engine, Arc<
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     let compute =
         Compute::new(ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto });

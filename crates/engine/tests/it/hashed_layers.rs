@@ -51,6 +51,7 @@ fn engine(slots: usize) -> (Engine, Arc<ExpertStore>, Recorder) {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();

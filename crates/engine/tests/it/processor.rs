@@ -14,6 +14,7 @@ use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::rows::RowOptions;
 use store::trunk::LoadMode;
 
 /// An engine with rounds, three sequences and six snapshots.
@@ -23,6 +24,7 @@ pub(crate) fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
+    let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
     options.slots = SlotBudget::Steps(1);
@@ -38,12 +40,15 @@ pub(crate) fn engine_of(case: &str, kv_type: KvType, context: usize) -> Engine {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: ROUND_TOKENS,
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let compute = Compute::new(options).unwrap();
     let backend = CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits);
-    Engine::new(config, model, Box::new(backend.unwrap()), 64)
+    let mut backend = backend.unwrap();
+    backend.set_rows(rows).unwrap();
+    Engine::new(config, model, Box::new(backend), 64)
 }
 
 /// Everything that a snapshot leaves on disk.

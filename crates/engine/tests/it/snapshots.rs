@@ -14,12 +14,13 @@ use engine::model::config::ModelConfig;
 use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 6] = [
+const CASES: [&str; 7] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
     "dsv4-calm-hf",
+    "flash-next-calm-hf",
     "gemma4-calm-hf",
 ];
 const CONTEXT: usize = 640;
@@ -43,7 +44,8 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         (CASES[4], KvType::Q8),
         (CASES[4], ROUNDED),
         (CASES[5], KvType::F16),
-        (CASES[5], KvType::Q8),
+        (CASES[6], KvType::F16),
+        (CASES[6], KvType::Q8),
     ];
     for (case, kv_type) in cases {
         let mut engine = engine_of(case, kv_type, whole.len() + 1);
@@ -128,7 +130,7 @@ fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
 /// Layers with a window keep one block of keys and values, whatever the length; pages are those of the other layers.
 #[test]
 fn a_window_of_keys_and_values_goes_on_from_any_length_in_memory_and_from_disk() {
-    for case in [CASES[2], CASES[5]] {
+    for case in [CASES[2], CASES[6]] {
         goes_on_with_a_window(case);
     }
 }

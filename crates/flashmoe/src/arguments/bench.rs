@@ -33,6 +33,10 @@ pub(crate) struct BenchArguments {
     /// All columns of the table; without it those that matter and the settings in which rows differ
     #[arg(long)]
     pub(crate) wide: bool,
+    /// Where a token's time went, in columns: mixers, choosing experts, waiting for them, experts, head (processor; a
+    /// GPU runs a step as one piece)
+    #[arg(long)]
+    pub(crate) phases: bool,
     /// Seed of the tokens
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub(crate) seed: u64,

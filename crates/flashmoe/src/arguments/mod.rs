@@ -7,6 +7,7 @@ mod cache;
 mod driver;
 mod eval;
 mod launch;
+mod machine;
 mod model;
 mod models;
 mod pack;
@@ -25,6 +26,7 @@ pub(crate) use cache::{CacheArguments, CacheCommand, CacheFolder};
 pub(crate) use driver::DriverArguments;
 pub(crate) use eval::{EvalArguments, EvalFormat};
 pub(crate) use launch::{ClientChoice, LaunchArguments};
+pub(crate) use machine::AssumedMachine;
 pub(crate) use model::{
     ArithmeticChoice, DeltaChoice, DraftChoice, IoChoice, KvChoice, KvTypeChoice, LoadChoice,
     ModelArguments, PolicyChoice, PredictChoice, RoutingChoice, SamplingArguments, StorageChoice,
@@ -190,7 +192,7 @@ pub(crate) struct RunArguments {
     /// never the system prompt or the last turn, and says so
     #[arg(long, value_name = "WHAT", default_value_t = OnFull::Stop, value_parser = on_full())]
     pub(crate) on_full: OnFull,
-    /// Print hits, bytes read and speed after each answer
+    /// Print hits, bytes read, speed and where the time went after each answer
     #[arg(long)]
     pub(crate) stats: bool,
     /// Print the answer, its thinking and its figures as one JSON object
@@ -245,6 +247,11 @@ pub(crate) struct InspectArguments {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
+    /// Plan for another machine, of which nothing is measured: `ram=64G,disk=7,memory=936,vram=24G,bus=25` (sizes; GB/s
+    /// of the disk at random records, of the memory that computes, and of the bus to the GPU). Without `vram` and `bus`
+    /// the processor computes; `compute` (billions of operations a second) is this machine's where it is left out
+    #[arg(long, value_name = "SIZES")]
+    pub(crate) machine: Option<AssumedMachine>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -209,10 +209,19 @@ pub(crate) enum StorageChoice {
     Resident,
     /// Direct reads into a fixed slot pool
     Budget,
+    /// Buffered reads into a fixed slot pool: the system's cache keeps more where memory is spare
+    Buffered,
     /// Buffered reads, the operating system caches
     PageCache,
     /// Mapped files, which others must leave alone
     Mmap,
+}
+
+impl StorageChoice {
+    /// Whether experts stay in a fixed pool of slots, whose size is the budget's.
+    pub(crate) fn has_slots(self) -> bool {
+        matches!(self, Self::Budget | Self::Buffered)
+    }
 }
 
 /// `--io`

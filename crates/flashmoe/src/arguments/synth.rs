@@ -18,6 +18,10 @@ pub(crate) struct SynthArguments {
     /// Layers, if not the shape's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) layers: Option<u16>,
+    /// Layers with expert files of their own; those of the others are hard links to them, so that a model of any depth
+    /// fits the disk. Native packs only. Figures hold where experts are read past the page cache (`--storage budget`)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) distinct: Option<u16>,
     /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or in a native pack
     /// mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0 and blocks of GGUF: q4_k, q6_k, q8_0 and others
     #[arg(long, value_name = "ENCODING", default_value = "4bit")]

@@ -20,7 +20,7 @@ pub(crate) enum TraceCommand {
     Record(TraceRecordArguments),
     /// Hit rates of each policy over slot counts
     Replay(TraceReplayArguments),
-    /// Overlap of consecutive tokens, concentration and coverage, per layer
+    /// Overlap of consecutive tokens, concentration, coverage, windows of 30 tokens, and what a layer says of the next
     Stats(TraceStatsArguments),
 }
 
@@ -64,6 +64,9 @@ pub(crate) struct TraceReplayArguments {
     /// Slots as percentages of all experts (list)
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "6.25,12.5,25,50")]
     pub(crate) slots: Vec<f64>,
+    /// Half-lives of the policy `lfru` to compare, in steps (list): short ones are LRU, long ones LFU
+    #[arg(long, value_name = "STEPS", value_delimiter = ',')]
+    pub(crate) half_life: Vec<f64>,
     /// One pool for all layers instead of one for each
     #[arg(long)]
     pub(crate) shared: bool,

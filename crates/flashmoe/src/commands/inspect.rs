@@ -12,7 +12,7 @@ use engine::weights::Catalog;
 use kernels::KvType;
 use serde_json::json;
 use store::LayerId;
-use store::format::{Checkpoint, Projection, SourceKind};
+use store::format::{Checkpoint, Projection, RowTable, SourceKind};
 use text::dialect;
 
 use super::program;
@@ -81,6 +81,28 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         );
         field("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
         field("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
+    }
+    if let (Some(gated), Some(index)) = (&config.gated, &config.index) {
+        field("streams", format!("{}, read by gates of rank {}", gated.streams, gated.rank));
+        field(
+            "chosen keys",
+            format!(
+                "the best {} of units of {} tokens, by {} heads of {}",
+                index.budget, index.unit, index.heads, index.dim
+            ),
+        );
+    }
+    for (name, table) in &checkpoint.row_tables {
+        let rows = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.rows());
+        field(
+            "rows of n-grams",
+            format!(
+                "{} of {} bytes in {name}, {}, read where they lie, {rows} for a token",
+                table.rows,
+                table.row_bytes(),
+                ByteSize(table.bytes())
+            ),
+        );
     }
     if let Some(delta) = &config.delta {
         field(
@@ -174,6 +196,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     }));
     if let Some(pack) = &checkpoint.pack {
         lines.extend(requantisation::line(checkpoint));
+        lines.extend(requantisation::linked(checkpoint));
         lines.push(requantisation::table(&pack.requantised));
     }
     lines.push(String::new());
@@ -206,6 +229,7 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "expert_width": moe.intermediate,
         "trunk_bytes": checkpoint.trunk_bytes(),
         "expert_bytes": checkpoint.expert_bytes(),
+        "row_table_bytes": checkpoint.row_tables.values().map(RowTable::bytes).sum::<u64>(),
         "tokenizer": checkpoint.tokenizer.as_ref().map(|source| source.path()),
         "chat_template": checkpoint.chat_template.is_some(),
         "dialect": dialect(checkpoint).name(),

@@ -125,7 +125,8 @@ fn failure(error: PackError) -> anyhow::Error {
         PackError::Exists { .. }
         | PackError::Locked { .. }
         | PackError::OtherWork { .. }
-        | PackError::Foreign { .. } => Failure::usage(error.to_string()).into(),
+        | PackError::Foreign { .. }
+        | PackError::Rows { .. } => Failure::usage(error.to_string()).into(),
         PackError::Recipe { .. } => Failure::usage(error.to_string()).into(),
         PackError::Stopped => anyhow::Error::from(Failure::Interrupted).context(error.to_string()),
         PackError::Io { .. } | PackError::SourceChanged { .. } => Failure::io(error).into(),

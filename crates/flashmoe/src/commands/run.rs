@@ -53,7 +53,7 @@ fn one_answer(
         writeln!(out, "{object}").map_err(Failure::io)?;
     }
     if arguments.stats {
-        say(&account.line(&terminal.loaded.engine, &answered.report));
+        say(&account.lines(&terminal.loaded.engine, &answered.report));
     }
     if let Some(cut) = answered.cut(terminal.plan.backend.context) {
         say(&cut);

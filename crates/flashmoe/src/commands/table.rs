@@ -53,8 +53,10 @@ fn table(rows: &[Row], hidden: &[&str], out: &mut dyn Write) -> io::Result<()> {
     };
     let names: Vec<&String> = first.keys().filter(is_shown).collect();
     let cell = |row: &Row, name: &str| match name {
-        // One run has no spread.
-        "tok/s" if row["runs"] != 1 => format!("{} ± {}", text(&row["tok/s"]), text(&row["sd"])),
+        // One run has no spread, none has no speed.
+        "tok/s" if row["runs"].as_u64() > Some(1) => {
+            format!("{} ± {}", text(&row["tok/s"]), text(&row["sd"]))
+        }
         name => text(&row[name]),
     };
     let mut lines = vec![names.iter().map(|name| (*name).clone()).collect::<Vec<_>>()];

@@ -13,8 +13,8 @@ use store::cache::StorePlan;
 use super::Part;
 use super::sweep::{LONGEST_CHUNK, Room};
 use crate::arguments::{
-    ByteSize, DeltaChoice, DeviceChoice, DraftChoice, IoChoice, KvChoice, KvTypeChoice,
-    ModelArguments, PredictChoice, StorageChoice,
+    AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, IoChoice, KvChoice,
+    KvTypeChoice, ModelArguments, PredictChoice, StorageChoice,
 };
 use crate::failure::Failure;
 
@@ -83,6 +83,35 @@ impl FoundDevice {
         let prefetched = 0;
         CudaRequirements { weights, key_values, recurrent, activations, staging, prefetched }
     }
+}
+
+/// What computes on a machine that is not here.
+pub(crate) fn assumed(
+    machine: &AssumedMachine,
+    arguments: &ModelArguments,
+    serves: Result<(), EngineError>,
+) -> Result<Choice> {
+    let (Some((vram, _)), true) = (machine.gpu, arguments.device != DeviceChoice::Cpu) else {
+        return Ok(Choice::Cpu { because: None });
+    };
+    serves.map_err(Failure::engine)?;
+    let info = DeviceInfo {
+        ordinal: 0,
+        name: AssumedMachine::gpu_name(vram),
+        capability: (0, 0),
+        multiprocessors: 0,
+        total_bytes: vram,
+        free_bytes: vram,
+        driver: (0, 0),
+        pages: true,
+    };
+    let asked = arguments.vram.map(|size| size.0);
+    let budget = asked.unwrap_or(vram.saturating_sub(RESERVE_BYTES));
+    if budget > vram {
+        let (asked, vram) = (ByteSize(budget), ByteSize(vram));
+        return Err(Failure::memory(format!("--vram {asked}: --machine has {vram}")).into());
+    }
+    Ok(Choice::Gpu(Box::new(FoundDevice { info, portable: None, budget })))
 }
 
 /// Whether the GPU's memory is the machine's own.

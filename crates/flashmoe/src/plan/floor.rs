@@ -26,13 +26,16 @@ pub(super) struct Constant {
 /// Everything that a run on the processor holds but the slots.
 pub(super) fn parts(config: &ModelConfig, options: &CpuOptions, constant: Constant) -> Vec<Part> {
     let requirements = Requirements::of(config, options);
-    vec![
+    let rows = Part { name: "rows of n-grams", bytes: requirements.rows };
+    let rows = Some(rows).filter(|part| part.bytes > 0);
+    let others = [
         Part { name: "dense trunk", bytes: constant.trunk },
         Part { name: "key-value cache", bytes: requirements.key_values },
         Part { name: "recurrent state", bytes: requirements.recurrent },
         Part { name: "activations", bytes: requirements.activations },
         Part { name: "tokenizer and process", bytes: constant.process },
-    ]
+    ];
+    others.into_iter().chain(rows).collect()
 }
 
 /// Slots that one step needs: the experts of one layer for every sequence.
@@ -44,8 +47,10 @@ pub(super) fn step_slots(config: &ModelConfig, options: &CpuOptions, sequences: 
 pub(super) fn least_slots(arguments: &ModelArguments) -> Option<SlotBudget> {
     match (arguments.storage, arguments.slots) {
         (StorageChoice::Mmap | StorageChoice::Resident, _) => None,
-        (StorageChoice::Budget, Some(SlotCount::Exactly(slots))) => Some(SlotBudget::Slots(slots)),
-        (StorageChoice::Budget, _) => Some(SlotBudget::Steps(1)),
+        (_, Some(SlotCount::Exactly(slots))) if arguments.storage.has_slots() => {
+            Some(SlotBudget::Slots(slots))
+        }
+        (StorageChoice::Budget | StorageChoice::Buffered, _) => Some(SlotBudget::Steps(1)),
         // Buffers of one visit, and of the next while it is read ahead.
         (StorageChoice::PageCache, _) => Some(SlotBudget::Steps(2)),
     }

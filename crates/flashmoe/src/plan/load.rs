@@ -17,7 +17,8 @@ use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
 use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
 use store::format::ProjectionShape;
-use store::io::IoEngine;
+use store::io::{DirectIo, IoEngine};
+use store::rows::{RowOptions, RowStore};
 use store::trunk::LoadMode;
 
 use super::device::{DevicePlan, portable_options};
@@ -106,6 +107,7 @@ impl Plan {
         let Declared { catalog, shapes, mode, routing } = declared;
         let bytes = catalog.required_bytes() as f64;
         let all = bytes + self.loaded_expert_bytes();
+        let rows = self.row_stores(&catalog)?;
         let weights = read_trunk(bytes, all, tell, |watch| catalog.load(mode, watch))
             .map_err(Failure::engine)?;
         let mut options = self.store_options();
@@ -115,8 +117,23 @@ impl Plan {
         let (config, limits) = (self.config.clone(), self.backend.clone());
         let backend = CpuBackend::new(config, weights, experts, shapes, compute, limits);
         let mut backend = Box::new(backend.map_err(Failure::engine)?);
+        backend.set_rows(rows).map_err(Failure::engine)?;
         backend.set_routing(routing);
         Ok(backend)
+    }
+
+    /// Opens the tables whose rows the model looks up.
+    fn row_stores(&self, catalog: &Catalog<'_>) -> Result<Vec<RowStore>> {
+        let options = self.store_options();
+        let buffered = matches!(options.mode, StorageMode::PageCache | StorageMode::Mmap);
+        let rows = catalog.open_rows(|table| RowOptions {
+            io: options.io,
+            direct: if buffered { DirectIo::Never } else { options.direct },
+            drop_behind: !buffered,
+            cache_bytes: self.backend.row_cache.min(table.bytes()),
+            storage: None,
+        });
+        Ok(rows.map_err(Failure::engine)?)
     }
 
     fn on_cuda(
@@ -214,6 +231,7 @@ impl Plan {
             StorageChoice::Resident if self.device.is_some() => StorageMode::Budget,
             StorageChoice::Resident => StorageMode::Resident,
             StorageChoice::Budget => StorageMode::Budget,
+            StorageChoice::Buffered => StorageMode::Buffered,
             StorageChoice::PageCache => StorageMode::PageCache,
             StorageChoice::Mmap => StorageMode::Mmap,
         };

@@ -15,6 +15,9 @@ use proc as system;
 #[cfg(windows)]
 use windows as system;
 
+/// What a system and a desktop leave of RAM.
+const IDLE_SHARE: f64 = 0.9;
+
 /// Memory of the machine and of our control group, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
@@ -42,6 +45,11 @@ impl Memory {
     /// Asks the system.
     pub(crate) fn read() -> Self {
         system::memory()
+    }
+
+    /// Of a machine of so much RAM that does little else.
+    pub(crate) fn of(total: u64) -> Self {
+        Self { total, available: (total as f64 * IDLE_SHARE) as u64, group: None }
     }
 
     /// What a process may take now.

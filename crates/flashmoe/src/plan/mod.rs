@@ -28,8 +28,8 @@ use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
 
 use crate::arguments::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice, KvTypeChoice,
-    ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
+    ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
+    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
 };
 use crate::failure::Failure;
 use crate::progress::{say, tell};
@@ -37,6 +37,7 @@ use crate::requantisation;
 use device::{Choice, DevicePlan};
 use machine::Memory;
 use requests::RequestPlan;
+pub(crate) use requests::Seats;
 
 /// Where the budget comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,26 +48,6 @@ pub(crate) enum BudgetSource {
     Group,
     /// What the machine has available.
     Machine,
-}
-
-/// How much state a run keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seats {
-    /// Conversations computed at once; `None` for as many as long contexts leave room for.
-    pub(crate) sequences: Option<usize>,
-    /// Points to return to; `None` takes what a small part of the budget holds.
-    pub(crate) snapshots: Option<usize>,
-    /// Requests of a server that may wait; `None` where there is no server.
-    pub(crate) waiting: Option<usize>,
-}
-
-impl Seats {
-    /// One sequence that is never returned to.
-    pub(crate) const MEASUREMENT: Self =
-        Self { sequences: Some(1), snapshots: Some(0), waiting: None };
-    /// One conversation, which returns to the end of its last turn.
-    pub(crate) const CONVERSATION: Self =
-        Self { sequences: Some(1), snapshots: Some(1), waiting: None };
 }
 
 /// One line of the memory account.
@@ -131,17 +112,30 @@ const SNAPSHOT_BOUNDS: (u64, u64) = (4, 32);
 const PAGES_SHARE: f64 = 0.1;
 /// Usual prefill chunk: what a twentieth of the budget holds, within these bounds.
 const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
+/// Cache of rows of n-grams, for each table: this part of the budget, within these bounds. A token needs a few rows,
+/// and those that come again are few: memory does more for experts.
+const ROW_CACHE_PART: u64 = 64;
+const ROW_CACHE_BOUNDS: (u64, u64) = (1 << 20, 256 << 20);
 /// Logit rows of one call; scoring asks for many.
 const LOGIT_ROWS: usize = 8;
 
 impl Plan {
     /// Works out a plan for `arguments` with room for `seats`.
     pub(crate) fn resolve(arguments: &ModelArguments, seats: Seats) -> Result<Self> {
+        Self::resolve_on(arguments, seats, None)
+    }
+
+    /// As [`Plan::resolve`]; with `assumed` for a machine that is not here.
+    pub(crate) fn resolve_on(
+        arguments: &ModelArguments,
+        seats: Seats,
+        assumed: Option<&AssumedMachine>,
+    ) -> Result<Self> {
         let checkpoint = crate::models::open(&arguments.model)?;
         let checkpoint = Arc::new(checkpoint);
         let blame = || arguments.model.display().to_string();
         let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
-        let memory = Memory::read();
+        let memory = assumed.map_or_else(Memory::read, |machine| Memory::of(machine.ram));
         let (budget, budget_source) = match (arguments.memory, &memory.group) {
             (Some(size), _) => (size.0, BudgetSource::Asked),
             (None, group) => {
@@ -159,7 +153,11 @@ impl Plan {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
-        let (found, no_device) = match device::choose_for(arguments, serves)? {
+        let choice = match assumed {
+            Some(machine) => device::assumed(machine, arguments, serves)?,
+            None => device::choose_for(arguments, serves)?,
+        };
+        let (found, no_device) = match choice {
             Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
             Choice::Cpu { because } => (None, because),
         };
@@ -257,11 +255,13 @@ impl Plan {
             return Ok(SlotBudget::Steps(1));
         }
         Ok(match (self.arguments.storage, self.arguments.slots) {
-            (StorageChoice::Budget, None) => SlotBudget::Bytes(self.budget.saturating_sub(fixed)),
-            (StorageChoice::Budget, Some(_)) | (_, None) => {
-                floor::least_slots(&self.arguments).unwrap_or(SlotBudget::Steps(2))
+            (storage, None) if storage.has_slots() => {
+                SlotBudget::Bytes(self.budget.saturating_sub(fixed))
             }
-            (_, Some(_)) => return Err(Failure::usage("--slots needs --storage budget").into()),
+            (storage, Some(_)) if !storage.has_slots() => {
+                return Err(Failure::usage("--slots needs --storage budget or buffered").into());
+            }
+            _ => floor::least_slots(&self.arguments).unwrap_or(SlotBudget::Steps(2)),
         })
     }
 
@@ -269,7 +269,10 @@ impl Plan {
         let passed_through = self.device.as_ref().is_some_and(DevicePlan::holds_all);
         let plan = match self.arguments.storage {
             StorageChoice::Resident if !passed_through => StorePlan::resident(&self.checkpoint),
-            StorageChoice::Budget | StorageChoice::PageCache | StorageChoice::Resident => {
+            StorageChoice::Budget
+            | StorageChoice::Buffered
+            | StorageChoice::PageCache
+            | StorageChoice::Resident => {
                 let minimum = self.minimum_slots(sequences);
                 StorePlan::budget(&self.checkpoint, self.slot_budget, minimum)
             }
@@ -322,6 +325,7 @@ impl Plan {
             ));
         }
         lines.extend(requantisation::line(&self.checkpoint));
+        lines.extend(requantisation::linked(&self.checkpoint));
         if self.arguments.routing == RoutingChoice::Calibrated {
             let text = "experts are chosen by the calibrated generator: for speed, not for answers";
             lines.push(format!("approximation: {text}"));
@@ -490,6 +494,7 @@ fn backend_options(
             DraftChoice::Off => 1,
             DraftChoice::Ngram | DraftChoice::Auto => ROUND_TOKENS,
         },
+        row_cache: (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1),
     };
     let per_token = Requirements::key_value_bytes_per_token(config, &options).max(1);
     let sequences = sequences.unwrap_or_else(|| {

@@ -6,8 +6,6 @@
 use engine::backend::cpu::CpuOptions;
 use server::Limits;
 
-use super::Seats;
-
 /// A request's body is never larger; Anthropic's own limit is half of this.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 /// A body without its prompt: tools, schemas, white space.
@@ -36,6 +34,26 @@ const CONNECTION_SHARE: u64 = 128;
 const CONNECTIONS: (u64, u64) = (256, 4096);
 /// Answers with calls that are kept as they were sampled, and compiled grammars with what compiles them.
 const KEPT_BYTES: u64 = (16 << 20) + (32 << 20);
+
+/// How much state a run keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seats {
+    /// Conversations computed at once; `None` for as many as long contexts leave room for.
+    pub(crate) sequences: Option<usize>,
+    /// Points to return to; `None` takes what a small part of the budget holds.
+    pub(crate) snapshots: Option<usize>,
+    /// Requests of a server that may wait; `None` where there is no server.
+    pub(crate) waiting: Option<usize>,
+}
+
+impl Seats {
+    /// One sequence that is never returned to.
+    pub(crate) const MEASUREMENT: Self =
+        Self { sequences: Some(1), snapshots: Some(0), waiting: None };
+    /// One conversation, which returns to the end of its last turn.
+    pub(crate) const CONVERSATION: Self =
+        Self { sequences: Some(1), snapshots: Some(1), waiting: None };
+}
 
 /// Limits of a server's requests and what they take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use store::format::Checkpoint;
 
 use super::requests::RequestPlan;
 use super::{Seats, floor};
-use crate::arguments::{ModelArguments, StorageChoice};
+use crate::arguments::ModelArguments;
 use crate::failure::Failure;
 
 /// Tokens of the request that the choice is made for: its prompt, as far as the context allows.
@@ -99,7 +99,7 @@ pub(super) fn streaming_chunk(
     constant: floor::Constant,
     (budget, seats): (u64, Seats),
 ) -> Result<Option<usize>> {
-    let streams = arguments.storage == StorageChoice::Budget && arguments.slots.is_none();
+    let streams = arguments.storage.has_slots() && arguments.slots.is_none();
     if arguments.prefill_chunk.is_some() || !streams {
         return Ok(None);
     }

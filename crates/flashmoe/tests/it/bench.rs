@@ -26,11 +26,11 @@ fn bench(model: &std::path::Path, options: &[&str]) -> String {
 fn arms_that_only_move_bytes_agree_and_count_what_they_read() {
     let folder = tempfile::tempdir().unwrap();
     let model = tiny(&folder);
-    let modes = "budget,page-cache,mmap,resident";
+    let modes = "budget,buffered,page-cache,mmap,resident";
     let options = ["-p", "40", "-n", "4", "-d", "33", "-r", "1", "-o", "json", "--storage", modes];
     let rows: Vec<Value> =
         bench(&model, &options).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), 4 * 2 * 2);
+    assert_eq!(rows.len(), 5 * 2 * 2);
     let names = ["pp40 @ d33 cold", "pp40 @ d33", "tg4 @ d33 cold", "tg4 @ d33"];
     for (number, row) in rows.iter().enumerate() {
         assert_eq!(row["test"], names[number % 4]);
@@ -141,4 +141,53 @@ fn nothing_to_measure_is_wrong_usage() {
     let model = tiny(&folder);
     let output = flashmoe(&["bench", model.to_str().unwrap(), "-p", "0", "-n", "0"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_sweep_goes_on_where_one_combination_does_not_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let run = |memory: &str| {
+        let model = model.to_str().unwrap();
+        flashmoe(&["bench", model, "-p", "0", "-n", "4", "-r", "1", "--memory", memory, "--json"])
+    };
+    let swept = run("1M,1G");
+    assert!(swept.status.success(), "{}", String::from_utf8_lossy(&swept.stderr));
+    let text = String::from_utf8(swept.stdout).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 3, "{text}");
+    assert!(rows[..2].iter().all(|row| row["tok_per_s"].as_f64() > Some(0.0)), "{text}");
+    assert_eq!(rows[2]["test"], "does not fit");
+    assert!(rows[2]["tok_per_s"].is_null() && rows[2]["mode"] == "budget", "{text}");
+    let said = String::from_utf8_lossy(&swept.stderr).into_owned();
+    assert!(said.contains("budget in 1.00 MiB") && said.contains("--memory"), "{said}");
+    // One alone, or none that fits, is an error as ever.
+    for memory in ["1M", "1M,2M"] {
+        assert_eq!(run(memory).status.code(), Some(4), "{memory}");
+    }
+}
+
+#[test]
+fn phases_add_up_to_a_tokens_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = tiny(&folder);
+    let text = bench(&model, &["-p", "0", "-n", "8", "-r", "1", "--phases", "-o", "json"]);
+    for row in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        let phase = |name: &str| row[format!("{name}_ms_per_token").as_str()].as_f64().unwrap();
+        let sum: f64 = [
+            "attention",
+            "delta_net",
+            "routing",
+            "waiting_for_experts",
+            "experts",
+            "head",
+            "other",
+        ]
+        .into_iter()
+        .map(phase)
+        .sum();
+        let whole = 1e3 / row["tok_per_s"].as_f64().unwrap();
+        assert!((sum / whole - 1.0).abs() < 0.05, "{sum} of {whole}: {row}");
+        assert!(phase("experts") > 0.0 && phase("routing") > 0.0 && phase("head") > 0.0, "{row}");
+    }
 }

@@ -47,6 +47,7 @@ fn unquantised_weights_agree_to_1e_5() {
         "qwen3-calm-hf",
         "qwen35-calm-hf",
         "qwen3next-calm-hf",
+        "flash-next-calm-hf",
         "deepseek-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",

@@ -5,11 +5,12 @@ use crate::support;
 
 use support::Scored;
 
-const CASES: [&str; 9] = [
+const CASES: [&str; 10] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
     "qwen3next-calm-hf",
+    "flash-next-calm-hf",
     "gptoss-calm-mxfp4",
     "dsv4-calm-hf",
     "gemma4-calm-hf",
@@ -42,6 +43,7 @@ fn no_setting_that_only_moves_bytes_changes_a_bit() {
             &["--storage", "budget", "--slots", "floor", "--policy", "lru", "--prefill-chunk", "1"],
             &["--storage", "budget", "--policy", "lfu", "--prefill-chunk", "7"],
             &["--storage", "page-cache"],
+            &["--storage", "buffered"],
             &["--storage", "mmap"],
             &["--storage", "mmap", "--residency-advice"],
             &["--load", "mmap", "--kv", "ahead"],

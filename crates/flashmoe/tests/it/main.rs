@@ -11,6 +11,7 @@ mod deepseek_v4;
 mod demo;
 mod devices;
 mod eval;
+mod flash_next;
 mod floor;
 mod fp8;
 mod gguf;

@@ -53,6 +53,32 @@ fn equal_layers_are_one_row_of_operations() {
     assert!(text.contains("  processor: one by one\n"), "{text}");
 }
 
+/// Of a model that only the processor computes, each GPU names what it lacks.
+#[test]
+fn gpus_refuse_the_operations_of_flash_next_by_their_names() {
+    let streams = "norm of residual streams (layer 0), gating of residual streams (layer 0)";
+    let delta = "gated norm of heads by a sigmoid (layer 0)";
+    let rows_of_ngrams =
+        "rows of n-grams (layer 1), mixing of n-grams into residual streams (layer 1)";
+    let attention = "attention to chosen keys (layer 2)";
+    let rows = rows("flash-next-calm-hf/model");
+    assert_eq!(rows.len(), 3);
+    for row in &rows {
+        for device in ["CUDA", "any GPU"] {
+            let devices = row["devices"].as_array().unwrap();
+            let refused = devices.iter().find(|it| it["device"] == device).unwrap();
+            let refused = refused["refused"].as_str().unwrap();
+            for names in [streams, delta, rows_of_ngrams, attention] {
+                assert!(refused.contains(names), "{device}: {names} in {refused}");
+            }
+            assert!(refused.ends_with("use --device cpu"), "{refused}");
+        }
+        assert_eq!(launches(row, "processor"), operations(row));
+    }
+    let first = ["rows of n-grams", "products Rows -> StreamValues, Normed"];
+    assert_eq!(operations(&rows[1])[..2], first);
+}
+
 /// The demo model's matrices are wide enough for fused kernels on both kinds of GPU.
 #[test]
 fn a_token_takes_fewer_launches_than_operations() {

@@ -86,6 +86,8 @@ fn the_shapes_of_other_families_open() {
             &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
         ),
         ("tiny-minimax", &["--experts", "4bit"]),
+        ("tiny-flash-next", &["--experts", "4bit"]),
+        ("tiny-flash-next", &["--experts", "bf16", "--trunk", "bf16"]),
     ] {
         let model = folder.path().join("model");
         let mut arguments = vec!["synth", shape, model.to_str().unwrap()];
@@ -108,4 +110,35 @@ fn a_destination_that_exists_is_left_alone() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("exists already"));
     assert_eq!(std::fs::read_dir(&model).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn layers_share_files_where_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--layout", "native", "--layers", "5"];
+    let own = synth(folder.path(), "own", &options);
+    let linked = synth(folder.path(), "linked", &[&options[..], &["--distinct", "2"]].concat());
+    let experts = |model: &Path, layer: usize| {
+        let mut files =
+            std::fs::read_dir(model.join("experts")).unwrap().map(|entry| entry.unwrap().path());
+        let digits = format!("{layer:03}");
+        std::fs::read(files.find(|path| path.to_str().unwrap().contains(&digits)).unwrap()).unwrap()
+    };
+    // The first two layers are what they would be; the others have the bytes of one of them.
+    for (layer, first) in [(0, 0), (1, 1), (2, 0), (3, 1), (4, 0)] {
+        assert_eq!(experts(&linked, layer), experts(&own, first), "layer {layer}");
+    }
+    assert_ne!(experts(&own, 2), experts(&own, 0));
+    // Sums of the pack hold for every name, the model runs, and what shows it says so.
+    let name = linked.to_str().unwrap();
+    let verified = flashmoe(&["verify", name]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    assert_ne!(score(folder.path(), &linked), score(folder.path(), &own));
+    let shown = flashmoe(&["inspect", name]);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("linked: the experts of 5 layers lie in 2 files"), "{text}");
+    let refused =
+        flashmoe(&["synth", "tiny", folder.path().join("x").to_str().unwrap(), "--distinct", "2"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--layout native"));
 }

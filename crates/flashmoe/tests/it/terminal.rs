@@ -415,3 +415,28 @@ fn a_plan_says_what_to_expect_and_counts_what_is_read() {
             && high <= plan["expected"]["decode_bound_tok_per_s"].as_f64().unwrap()
     );
 }
+
+#[test]
+fn a_plan_can_be_made_for_a_machine_that_is_not_here() {
+    let demo = demo();
+    let plan = |machine: &str, more: &[&str]| {
+        flashmoe(&[&["plan", &demo, "--machine", machine], more].concat())
+    };
+    let card = "ram=64G,disk=7,memory=936,vram=24G,bus=25";
+    let text = out(&plan(card, &[]));
+    assert!(text.contains("would run there: yes, on a GPU of 24.00 GiB, about "), "{text}");
+    let speeds = "disk 7.00 GB/s, bus 25.0 GB/s, GPU memory 936 GB/s (assumed by --machine)";
+    assert!(text.contains(speeds), "{text}");
+    assert!(text.contains("of the memory that --machine leaves"), "{text}");
+    let text = out(&plan("ram=32G,disk=3.5,memory=60,compute=800", &[]));
+    assert!(text.contains("would run there: yes, on the processor, about "), "{text}");
+    // With a GPU the processor may still be asked about, and more than the card has is refused.
+    let text = out(&plan(card, &["--device", "cpu"]));
+    assert!(text.contains("on the processor, about "), "{text}");
+    let refused = plan(card, &["--vram", "30G"]);
+    assert_eq!(refused.status.code(), Some(4));
+    assert!(told(&refused).contains("--machine has 24.00 GiB"), "{}", told(&refused));
+    let refused = plan("ram=32G,disk=3.5", &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(told(&refused).contains("memory= is missing"), "{}", told(&refused));
+}

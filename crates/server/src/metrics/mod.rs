@@ -277,6 +277,23 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     );
     count("disk_retries_total", "Reads that were continued.", experts.retries);
     count("disk_errors_total", "Experts that could not be read.", experts.errors);
+    let rows = &experts.rows;
+    for (name, help, value) in [
+        ("row_requests_total", "Rows of n-grams that were asked for.", rows.asked),
+        ("row_distinct_total", "Of these, once in a batch.", rows.distinct),
+        ("row_cached_total", "Of these, found in the cache.", rows.hits),
+        ("row_reads_total", "Reads of rows.", rows.reads),
+        ("row_bytes_read_total", "Bytes read for rows.", rows.bytes_read),
+        ("row_errors_total", "Rows that could not be read.", rows.errors),
+    ] {
+        count(name, help, value);
+    }
+    page.single(
+        "row_wait_seconds_total",
+        "counter",
+        "Time that computation waited for rows.",
+        rows.wait_us as f64 / 1e6,
+    );
     // A sweep of a prompt reads ahead; steps on a GPU prefetch what to copy over the bus and what to read from disk.
     let prefetched = &experts.device.prefetched;
     let issued = [prefetched.bus_copied, prefetched.disk_read, experts.ahead_issued];

@@ -125,6 +125,11 @@ fn a_panic_ends_its_job_in_a_model_with_sinks_and_windows() {
 }
 
 #[test]
+fn a_panic_ends_its_job_in_a_model_with_rows_of_n_grams() {
+    assert!(panics_everywhere(Some("flash-next-calm-hf")) > 60);
+}
+
+#[test]
 fn a_panic_ends_its_job_in_a_model_with_several_streams() {
     assert!(panics_everywhere(Some("dsv4-calm-hf")) > 60);
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::cache::Phase;
 use crate::cache::state::Claim;
+use crate::rows::RowCounters;
 
 /// Buckets of a [`Histogram`]: bucket `i` holds times of `[2^i, 2^(i+1))` microseconds.
 const BUCKETS: usize = 32;
@@ -72,6 +73,8 @@ pub struct PhaseCounters {
     pub misses: u64,
     /// Time that callers slept for records, microseconds.
     pub stall_us: u64,
+    /// Time that the processor took to choose the experts, microseconds. The store itself chooses none.
+    pub routing_us: u64,
 }
 
 /// Uses of records by a device with memory of its own; the store itself counts none.
@@ -167,6 +170,8 @@ pub struct StoreCounters {
     pub in_flight: u64,
     /// Uses by a device.
     pub device: DeviceCounters,
+    /// Rows of tables; the store of experts itself counts none.
+    pub rows: RowCounters,
 }
 
 impl StoreCounters {
@@ -211,6 +216,7 @@ impl StoreCounters {
             errors: self.errors - earlier.errors,
             in_flight: self.in_flight,
             device: self.device.since(&earlier.device),
+            rows: self.rows.since(&earlier.rows),
         }
     }
 }
@@ -272,6 +278,7 @@ impl PhaseCounters {
             joined: self.joined - earlier.joined,
             misses: self.misses - earlier.misses,
             stall_us: self.stall_us - earlier.stall_us,
+            routing_us: self.routing_us - earlier.routing_us,
         }
     }
 }

@@ -60,6 +60,31 @@ pub enum StoreError {
         /// What happened.
         cause: ReadCause,
     },
+    /// A row of a table could not be read.
+    #[error(
+        "{}: reading {length} bytes at offset {offset} for row {row} of a table failed: {cause}",
+        path.display()
+    )]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// First byte of the read.
+        offset: u64,
+        /// Bytes of the read.
+        length: u64,
+        /// The first row that they hold.
+        row: u64,
+        /// What happened.
+        cause: ReadCause,
+    },
+    /// A table has no such row.
+    #[error("row {row} of a table of {rows} rows was asked for: report it")]
+    NoRow {
+        /// The row.
+        row: u64,
+        /// Rows of the table.
+        rows: u64,
+    },
     /// A mapped file is not what it was.
     #[error("{}: {change}: what was computed from it is given up", path.display())]
     Changed {

@@ -26,6 +26,7 @@ mod shared;
 pub(crate) mod state;
 mod store;
 mod submit;
+pub(crate) mod verdict;
 mod visit;
 mod withdraw;
 

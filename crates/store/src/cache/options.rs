@@ -18,6 +18,8 @@ pub enum StorageMode {
     /// Reads into a fixed pool of slots; the page cache does not grow.
     #[default]
     Budget,
+    /// Buffered reads into a fixed pool of slots: what leaves it may still be in the system's cache.
+    Buffered,
     /// Buffered reads into buffers that are given back after each visit: the system caches.
     PageCache,
     /// The mapped files themselves.
@@ -70,7 +72,7 @@ pub struct StoreOptions {
     pub prefill_part: usize,
     /// The engine that reads.
     pub io: IoEngine,
-    /// Whether reads bypass the page cache. `PageCache` never does.
+    /// Whether reads bypass the page cache. `Buffered` and `PageCache` never do.
     pub direct: DirectIo,
     /// What is evicted.
     pub policy: PolicyKind,

@@ -14,15 +14,13 @@ use crate::cache::layout::StorePlan;
 use crate::cache::members::{Scratch, VisitState};
 use crate::cache::options::{StorageMode, StoreOptions};
 use crate::cache::state::{Load, Purpose, Residency};
+use crate::cache::verdict::{Verdict, judge};
 use crate::format::{Checkpoint, record_checksum};
-use crate::io::platform::PASSING_ERRORS;
 use crate::io::{CompletionSink, FileSet, Outcome, Priority, ReadRequest};
-use crate::record::{BLOCK_BYTES, RecordPlan};
+use crate::record::RecordPlan;
 use crate::timeline;
 use crate::{ExpertId, LayerId, RecordKey, SlotId};
 
-/// Interruptions in a row after which a read is given up.
-const INTERRUPTIONS_MAX: u16 = 64;
 /// Visits for which memory is set aside at open.
 const EXPECTED_VISITS: usize = 8;
 
@@ -306,50 +304,18 @@ impl Shared {
 }
 
 impl CompletionSink for Shared {
-    fn complete(&self, mut request: ReadRequest, outcome: Outcome) -> Option<ReadRequest> {
-        let bytes = match outcome {
-            Outcome::Failed(number) => {
-                let passing = PASSING_ERRORS.contains(&number);
-                if passing && request.attempts < INTERRUPTIONS_MAX {
-                    request.attempts += 1;
-                    self.lock().counters.retries += 1;
-                    return Some(request);
-                }
-                let cause = match self.files.change(request.file) {
-                    Some(change) => ReadCause::Changed(change),
-                    None if passing => ReadCause::Interrupted(request.attempts),
-                    None => ReadCause::System(number),
-                };
-                self.finish(request, 0, Some(cause));
-                return None;
+    fn complete(&self, request: ReadRequest, outcome: Outcome) -> Option<ReadRequest> {
+        match judge(&self.files, request, outcome) {
+            Verdict::Again { request, moved } => {
+                let mut state = self.lock();
+                state.counters.bytes_read += moved;
+                state.counters.retries += 1;
+                Some(request)
             }
-            Outcome::Read(bytes) => bytes,
-        };
-        if let Some(change) = self.files.change_in_place(request.file) {
-            self.finish(request, bytes as u64, Some(ReadCause::Changed(change)));
-            return None;
-        }
-        if bytes >= request.present as usize {
-            self.finish(request, bytes as u64, None);
-            return None;
-        }
-        // Continue at a block boundary, as direct I/O asks.
-        let whole = bytes - bytes % BLOCK_BYTES as usize;
-        if whole == 0 {
-            request.attempts += 1;
-            if request.attempts > INTERRUPTIONS_MAX {
-                let expected = u64::from(request.present);
-                let cause = ReadCause::Short { got: bytes as u64, expected };
-                self.finish(request, bytes as u64, Some(cause));
-                return None;
+            Verdict::Ended { request, bytes, failure } => {
+                self.finish(request, bytes, failure);
+                None
             }
         }
-        request.offset += whole as u64;
-        request.target.advance(whole);
-        request.present -= whole as u32;
-        let mut state = self.lock();
-        state.counters.bytes_read += whole as u64;
-        state.counters.retries += 1;
-        Some(request)
     }
 }

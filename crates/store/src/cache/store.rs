@@ -50,7 +50,7 @@ impl ExpertStore {
             plan.release_slots();
         }
         let direct = match mode {
-            StorageMode::PageCache | StorageMode::Mmap => DirectIo::Never,
+            StorageMode::Buffered | StorageMode::PageCache | StorageMode::Mmap => DirectIo::Never,
             StorageMode::Resident | StorageMode::Budget => options.direct,
         };
         // Where reads cannot be direct, a fixed footprint still must not grow the page cache.

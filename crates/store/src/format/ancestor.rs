@@ -68,6 +68,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         tensors: found.tensors,
         experts: found.experts,
         norms_are_zero_centred: false,
+        row_tables: found.row_tables,
         skipped: found.skipped,
         unused: found.unused,
         pack: None,

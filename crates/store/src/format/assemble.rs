@@ -14,6 +14,7 @@ use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::names::{self, ExpertMatrix, Meaning, Part};
 use super::quantization::{Quantization, Scheme};
+use super::rows::{self, NGRAM_TABLE, RowTable};
 use super::safetensors::{RawTensor, RawType};
 use super::scaled::{self, Refusal};
 use super::{
@@ -33,6 +34,8 @@ pub(crate) enum Schemes<'a> {
 pub(crate) struct Assembled {
     pub(crate) tensors: BTreeMap<String, Tensor>,
     pub(crate) experts: Vec<Option<LayerExperts>>,
+    /// By canonical name.
+    pub(crate) row_tables: BTreeMap<String, RowTable>,
     pub(crate) skipped: Vec<String>,
     pub(crate) unused: Vec<String>,
     /// True when all convolution kernels lie as `[C, K, 1]`, false when as `[C, 1, K]`; `None` without
@@ -93,7 +96,13 @@ pub(crate) fn assemble(
     let mut tensors = BTreeMap::new();
     let mut builders: BTreeMap<usize, LayerBuilder> = BTreeMap::new();
     let mut convolutions = Vec::new();
+    let mut tables: BTreeMap<usize, BTreeMap<Option<usize>, (FileId, Tensor)>> = BTreeMap::new();
     for (name, (meaning, parts)) in matrices {
+        if let (Meaning::Rows { .. }, [None, Some((file, scale)), _]) = (meaning, &parts) {
+            let found = "rows of n-grams in 8-bit floats with one scale";
+            let remedy = "use the bf16 release";
+            return Err(FormatError::unsupported(path(*file), &scale.name, found, remedy));
+        }
         let (file, mut tensor) = matrix(config, path, &name, parts, schemes)?;
         match meaning {
             Meaning::Expert { layer, expert, matrix } => {
@@ -103,6 +112,9 @@ pub(crate) fn assemble(
                 added.map_err(|found| {
                     FormatError::invalid(path(file), &name, found, DOWNLOAD_AGAIN)
                 })?;
+            }
+            Meaning::Rows { layer, part } => {
+                tables.entry(layer).or_default().insert(part, (file, tensor));
             }
             _ => {
                 let tiled = |encoding: Encoding| encoding.rows_per_scale() > 1;
@@ -130,7 +142,14 @@ pub(crate) fn assemble(
             FormatError::invalid(config, field, "missing from the checkpoint", DOWNLOAD_AGAIN)
         })?);
     }
-    Ok(Assembled { tensors, experts, skipped, unused, convolutions_converted: converted })
+    let joined = tables.into_iter().map(|(layer, parts)| {
+        let name = format!("layers.{layer}.{NGRAM_TABLE}");
+        let table = rows::join(config, files, &name, parts)?;
+        Ok((name, table))
+    });
+    let row_tables = joined.collect::<Result<_, FormatError>>()?;
+    let convolutions_converted = converted;
+    Ok(Assembled { tensors, experts, row_tables, skipped, unused, convolutions_converted })
 }
 
 /// Refuses a layer beyond the last that does not predict further tokens: it is of the trunk, and one would be missing.
@@ -311,7 +330,10 @@ fn float(
     let element = match raw.dtype {
         RawType::Encoded(encoding) => Some(Element::Value(encoding)),
         // Whole numbers that no table asks for are values of a type that is not read.
-        RawType::Whole(integer) if name.ends_with(deepseek_v4::TABLE) => {
+        RawType::Whole(integer)
+            if name.ends_with(deepseek_v4::TABLE)
+                || rows::NUMBERS.iter().any(|numbers| name.ends_with(numbers)) =>
+        {
             Some(Element::Whole(integer))
         }
         dtype => dtype.float().map(|float| Encoding::Float(float).into()),

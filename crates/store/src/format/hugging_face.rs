@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use kernels::format::Encoding;
+
 use super::assemble::{self, Assembled, Schemes};
 use super::config::Dimensions;
 use super::error::{self, FormatError};
@@ -10,7 +12,14 @@ use super::place::{CONFIG, Place};
 use super::quantization::Quantization;
 use super::shards::{self, Shards};
 use super::sidecar::Sidecar;
-use super::{Checkpoint, Configuration, Family, SourceKind, deepseek_v4, files, json, names};
+use super::{
+    Checkpoint, CheckpointFile, Configuration, Family, SourceKind, Tensor, deepseek_v4, files,
+    json, names, rows,
+};
+use crate::io::platform::FileExt;
+
+/// How far the mean of a norm's weights may be from zero or one.
+const NEAR: f64 = 0.35;
 
 /// True for a folder with a configuration, unless its weights are GGUF files: their publishers often put the
 /// original's configuration beside them.
@@ -58,7 +67,11 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     // The axis order of the convolution kernels is the only reliable sign of a converted checkpoint;
     // the presence of other tensors has misled several readers.
     let converted = found.convolutions_converted.unwrap_or(is_mlx);
-    let zero_centred = config.supported_family()?.has_zero_centred_norms() && !converted;
+    let family = config.supported_family()?;
+    let zero_centred = match rows::norm_that_tells(&found.tensors).filter(|_| is_mlx) {
+        Some((name, norm)) => norms_around_zero(&files, name, norm)?,
+        None => family.has_zero_centred_norms() && !converted,
+    };
     let sidecar = Sidecar::read(folder, &config)?;
     Ok(Checkpoint {
         kind: if is_mlx { SourceKind::Mlx } else { SourceKind::HuggingFace },
@@ -72,10 +85,40 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         chat_template: sidecar.chat_template,
         tensors: found.tensors,
         experts: found.experts,
+        row_tables: found.row_tables,
         skipped: found.skipped,
         unused: found.unused,
         pack: None,
     })
+}
+
+/// Whether the values of a norm lie around zero, so that one is to be added, or around one: in MLX files of this family
+/// nothing else says it.
+fn norms_around_zero(
+    files: &[CheckpointFile],
+    name: &str,
+    norm: &Tensor,
+) -> Result<bool, FormatError> {
+    let path = &files[norm.weight.file.0 as usize].path;
+    let Some(Encoding::Float(float)) = norm.element.encoding() else {
+        let found = format!("a norm as {}", norm.element.name());
+        return Err(FormatError::invalid(path, name, found, error::DOWNLOAD_AGAIN));
+    };
+    // Shapes were checked against the file's size.
+    let mut bytes = vec![0; norm.weight.length as usize];
+    let read = files::open_regular(path)?.file.read_exact_at(&mut bytes, norm.weight.offset);
+    read.map_err(|error| FormatError::io(path, "read", error))?;
+    let count = bytes.len() / float.bytes();
+    let sum: f64 = (0..count).map(|index| f64::from(float.decode(&bytes, index))).sum();
+    let mean = sum / count as f64;
+    match mean {
+        mean if mean.abs() < NEAR => Ok(true),
+        mean if (mean - 1.0).abs() < NEAR => Ok(false),
+        mean => {
+            let found = format!("norms with a mean of {mean:.2}, neither around zero nor one");
+            Err(FormatError::unsupported(path, name, found, "use the bf16 release"))
+        }
+    }
 }
 
 /// A layer with a router is no dense layer: without experts its file is missing or its names are unknown.

@@ -8,7 +8,7 @@
 //! `language_model.model.`, `language_model.`) and without `.weight`: `embed_tokens`, `lm_head`, `norm`,
 //! `layers.0.input_layernorm`, `layers.0.linear_attn.in_proj_qkv`, `layers.0.linear_attn.A_log`,
 //! `layers.0.mlp.gate`, `layers.0.mlp.shared_expert.gate_proj`, ... Routed experts are not in the tensor
-//! map: they are [`LayerExperts`]. Convolution kernels are reported as `[channels, kernel]` whatever
+//! map: they are [`LayerExperts`]; nor are tables of rows: they are [`RowTable`]s. Convolution kernels are reported as `[channels, kernel]` whatever
 //! the file's axis order, because `[C, 1, 4]` and `[C, 4, 1]` hold the same bytes.
 
 mod ancestor;
@@ -29,6 +29,7 @@ mod names;
 pub(crate) mod native;
 mod place;
 mod quantization;
+pub mod rows;
 mod safetensors;
 mod scaled;
 mod shards;
@@ -46,6 +47,7 @@ pub use element::{Element, Integer};
 pub use error::FormatError;
 pub use gguf::{Vocabulary, read_gguf_header, word_expressions};
 pub use manifest::Requantised;
+pub use rows::{RowPart, RowTable};
 pub use safetensors::read_safetensors_header;
 pub use sidecar::TokenizerSource;
 pub use summary::{PartSum, record_checksum};
@@ -172,6 +174,8 @@ pub struct Checkpoint {
     pub tensors: BTreeMap<String, Tensor>,
     /// Routed experts by layer; `None` for a dense layer.
     pub experts: Vec<Option<LayerExperts>>,
+    /// Tables whose rows are read one by one, by canonical name.
+    pub row_tables: BTreeMap<String, RowTable>,
     /// True when zero-centred norm weights are stored as `w`, so that `1 + w` is still to be formed
     /// (Hugging Face layout); false when the file holds `1 + w` (MLX and its descendants).
     pub norms_are_zero_centred: bool,

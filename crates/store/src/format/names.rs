@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::{Projection, deepseek_v4};
+use super::{Projection, deepseek_v4, rows};
 
 /// Prefixes of the text model, longest first.
 const PREFIXES: [&str; 4] =
@@ -126,6 +126,11 @@ pub(crate) enum Meaning {
         expert: Option<usize>,
         matrix: ExpertMatrix,
     },
+    /// Rows of the layer's table of n-grams: all of them, or a numbered part.
+    Rows {
+        layer: usize,
+        part: Option<usize>,
+    },
     Skipped,
     Unknown,
 }
@@ -204,6 +209,7 @@ pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
     }
     if matches!(name, "embed_tokens" | "lm_head" | "norm")
         || deepseek_v4::MODEL_TENSORS.contains(&name)
+        || rows::MODEL_TENSORS.contains(&name)
     {
         return Meaning::Trunk;
     }
@@ -213,9 +219,13 @@ pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
     if layer >= layers {
         return Meaning::Skipped;
     }
-    let v4 = deepseek_v4::LAYER_TENSORS.iter().chain(&deepseek_v4::INDEXER_TENSORS);
+    if let Some(part) = rows::part(rest) {
+        return Meaning::Rows { layer, part };
+    }
+    let others = deepseek_v4::LAYER_TENSORS.iter().chain(&deepseek_v4::INDEXER_TENSORS);
+    let mut others = others.chain(&rows::LAYER_TENSORS);
     if LAYER_TENSORS.contains(&rest)
-        || v4.copied().any(|known| known == rest)
+        || others.any(|known| *known == rest)
         || rest.strip_prefix("mlp") == Some(deepseek_v4::TABLE)
     {
         return Meaning::Trunk;

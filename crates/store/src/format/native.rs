@@ -90,6 +90,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         tensors,
         experts,
         norms_are_zero_centred: manifest.norms_are_zero_centred,
+        row_tables: BTreeMap::new(),
         skipped: manifest.skipped,
         unused: manifest.unused,
         pack: Some(pack),

@@ -139,6 +139,15 @@ pub enum PackError {
         /// Bytes available.
         free: u64,
     },
+    /// The source has tables whose rows are read one by one, which packs have no place for.
+    #[error(
+        "{} cannot be packed: rows of n-grams are read where they lie; use the folder as it is",
+        crate::shown::shown(name)
+    )]
+    Rows {
+        /// The table.
+        name: String,
+    },
     /// The source holds a shape that a pack cannot.
     #[error("the source holds a matrix too large for a pack")]
     Shape,
@@ -210,6 +219,9 @@ pub fn pack_on(
     options: PackOptions,
     progress: &mut Progress<'_>,
 ) -> Result<PackReport, PackError> {
+    if let Some(name) = source.row_tables.keys().next() {
+        return Err(PackError::Rows { name: name.clone() });
+    }
     let plan = Plan::new(source, &options.recipe)?;
     let trunk_bytes = plan.manifest.trunk_bytes;
     let expert_bytes = plan.bytes() - trunk_bytes;

@@ -75,11 +75,12 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         for stored in &shard {
             for &owner in &stored.owners {
                 let segment = Segment { owner, piece: stored.piece, at: 0, bytes: stored.bytes };
-                jobs.push(Job { file, offset, bytes: stored.bytes, segments: vec![segment] });
+                let (bytes, segments) = (stored.bytes, vec![segment]);
+                jobs.push(Job { file, offset, bytes, segments, copy_of: None });
                 offset += stored.bytes;
             }
         }
-        files.push(OutputFile { name, bytes: offset, head });
+        files.push(OutputFile { name, bytes: offset, head, link_to: None });
     }
     let total: u64 = files.iter().map(|file| file.bytes).sum();
     let config = pretty(&model.config);

@@ -118,6 +118,9 @@ pub struct GeneratedModel {
     pub recipe: Value,
     /// tokenizer.json to copy.
     pub tokenizer: Option<PathBuf>,
+    /// Layers whose experts have files of their own, where not all have: the file of any other layer is a second name
+    /// (hard link) of that of an earlier one with experts of the same shapes. Native packs only.
+    pub distinct: Option<usize>,
 }
 
 /// Which layout to write.
@@ -169,6 +172,8 @@ struct Job {
     offset: u64,
     bytes: u64,
     segments: Vec<Segment>,
+    /// Nothing is written: the bytes are those of this job, whose file has a second name.
+    copy_of: Option<usize>,
 }
 
 /// A file to be written.
@@ -178,6 +183,19 @@ struct OutputFile {
     bytes: u64,
     /// First bytes, before those of any job.
     head: Vec<u8>,
+    /// An earlier file that gets this as a second name.
+    link_to: Option<usize>,
+}
+
+impl OutputFile {
+    fn new(name: String, bytes: u64) -> Self {
+        Self { name, bytes, head: Vec::new(), link_to: None }
+    }
+}
+
+/// Bytes that files take on the disk.
+fn disk_bytes(files: &[OutputFile]) -> u64 {
+    files.iter().filter(|file| file.link_to.is_none()).map(|file| file.bytes).sum()
 }
 
 /// A checkpoint laid out.
@@ -205,7 +223,7 @@ fn lay_out(model: &GeneratedModel, layout: GeneratedLayout) -> Result<Output, Ge
     }
 }
 
-/// Bytes of the files that [`write()`] will make, small ones not counted.
+/// Bytes of the files that [`write()`] will make, small ones not counted. A second name takes none.
 ///
 /// # Errors
 /// A tensor that cannot exist.
@@ -213,7 +231,7 @@ pub fn required_bytes(
     model: &GeneratedModel,
     layout: GeneratedLayout,
 ) -> Result<u64, GenerateError> {
-    Ok(lay_out(model, layout)?.files.iter().map(|file| file.bytes).sum())
+    Ok(disk_bytes(&lay_out(model, layout)?.files))
 }
 
 /// Writes a checkpoint to `destination`, which must not exist. `progress` hears the bytes done.
@@ -235,7 +253,7 @@ pub fn write(
     }
     let parent = destination.parent().filter(|path| !path.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    let needed: u64 = output.files.iter().map(|file| file.bytes).sum();
+    let needed = disk_bytes(&output.files);
     let free = free_bytes(parent)?;
     if needed > free {
         return Err(GenerateError::Space { path: parent.to_owned(), needed, free });
@@ -274,10 +292,16 @@ fn fill_folder(
         if let Some(inside) = path.parent() {
             fs::create_dir_all(inside).map_err(failed(inside))?;
         }
-        let opened = OpenOptions::new().write(true).create_new(true).open(&path);
+        if let Some(first) = file.link_to {
+            let first = folder.join(&output.files[first].name);
+            fs::hard_link(&first, &path).map_err(failed(&path))?;
+        }
+        let opened = OpenOptions::new().write(true).create_new(file.link_to.is_none()).open(&path);
         let opened = opened.map_err(failed(&path))?;
-        opened.set_len(file.bytes).map_err(failed(&path))?;
-        opened.write_all_at(&file.head, 0).map_err(failed(&path))?;
+        if file.link_to.is_none() {
+            opened.set_len(file.bytes).map_err(failed(&path))?;
+            opened.write_all_at(&file.head, 0).map_err(failed(&path))?;
+        }
         files.push((path, opened));
     }
     let checksums = run(&files, &output.jobs, threads, content, progress)?;
@@ -315,6 +339,9 @@ fn run(
         while !stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { return };
+            if job.copy_of.is_some() {
+                continue;
+            }
             let (path, file) = &files[job.file];
             let result = make(job, content, &mut buffer, file, &mut |bytes| {
                 let before = done.fetch_add(bytes, Ordering::Relaxed);
@@ -347,7 +374,9 @@ fn run(
     if stop.load(Ordering::Relaxed) {
         return Err(GenerateError::Stopped);
     }
-    Ok(checksums.into_iter().map(AtomicU64::into_inner).collect())
+    let made: Vec<u64> = checksums.into_iter().map(AtomicU64::into_inner).collect();
+    let of = |(index, job): (usize, &Job)| made[job.copy_of.unwrap_or(index)];
+    Ok(jobs.iter().enumerate().map(of).collect())
 }
 
 /// Makes and writes the bytes of a job; gives their checksum.

@@ -4,7 +4,10 @@
 use serde_json::json;
 use twox_hash::XxHash3_64;
 
-use super::{Finish, GenerateError, GeneratedModel, Job, Output, OutputFile, Owner, Segment};
+use super::{
+    Finish, GenerateError, GeneratedExperts, GeneratedModel, Job, Output, OutputFile, Owner,
+    Segment,
+};
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{
     self, Copied, FORMAT, Hex, Layer, Manifest, ProjectionEntry, Source, Table, TrunkTensor,
@@ -15,6 +18,14 @@ use crate::record::Piece;
 
 const PROJECTIONS: [Projection; 3] = [Projection::Gate, Projection::Up, Projection::Down];
 const PIECES: [Piece; 3] = [Piece::Weight, Piece::Scales, Piece::Biases];
+
+/// A layer whose experts have a file of their own.
+#[derive(Clone, Copy)]
+struct FileOwner {
+    experts: GeneratedExperts,
+    file: usize,
+    first_job: usize,
+}
 
 fn impossible(name: &str, reason: String) -> GenerateError {
     GenerateError::Shape { name: name.to_owned(), reason }
@@ -29,11 +40,11 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
     let shapes = model.tensors.iter().map(|tensor| (&tensor.shape[..], tensor.element));
     let (spans, trunk_bytes) = layout::trunk(shapes)
         .ok_or_else(|| impossible("trunk", "takes more bytes than a file can have".to_owned()))?;
-    let mut files =
-        vec![OutputFile { name: layout::TRUNK.to_owned(), bytes: trunk_bytes, head: Vec::new() }];
+    let mut files = vec![OutputFile::new(layout::TRUNK.to_owned(), trunk_bytes)];
     let mut jobs = trunk_jobs(&spans, trunk_bytes);
     let trunk_parts = jobs.len();
     let mut layers = Vec::with_capacity(model.layers.len());
+    let mut owners: Vec<FileOwner> = Vec::new();
     for (layer, experts) in model.layers.iter().enumerate() {
         let Some(experts) = experts else {
             layers.push(None);
@@ -45,11 +56,17 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
             impossible(&name, format!("a matrix like [{rows}, {columns}] cannot be {encoding:?}"))
         })?;
         let file = files.len();
-        files.push(OutputFile {
-            name: format!("{}/{}", layout::EXPERTS, layout::layer_file(layer)),
-            bytes: record.bytes * experts.experts as u64,
-            head: Vec::new(),
+        let first = model.distinct.and_then(|distinct| {
+            let alike: Vec<&FileOwner> =
+                owners.iter().filter(|it| it.experts == *experts).collect();
+            (owners.len() >= distinct && !alike.is_empty()).then(|| *alike[layer % alike.len()])
         });
+        let name = format!("{}/{}", layout::EXPERTS, layout::layer_file(layer));
+        let output = OutputFile::new(name, record.bytes * experts.experts as u64);
+        files.push(OutputFile { link_to: first.map(|first| first.file), ..output });
+        if first.is_none() {
+            owners.push(FileOwner { experts: *experts, file, first_job: jobs.len() });
+        }
         for expert in 0..experts.experts {
             let segments =
                 PROJECTIONS.iter().zip(&record.projections).flat_map(|(&which, spans)| {
@@ -57,7 +74,14 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
                     segments(owner, spans)
                 });
             let offset = expert as u64 * record.bytes;
-            jobs.push(Job { file, offset, bytes: record.bytes, segments: segments.collect() });
+            let copy_of = first.map(|first| first.first_job + expert);
+            jobs.push(Job {
+                file,
+                offset,
+                bytes: record.bytes,
+                segments: segments.collect(),
+                copy_of,
+            });
         }
         let entry = |index: usize| {
             let ProjectionShape { rows, columns, encoding } = experts.shapes[index];
@@ -110,6 +134,7 @@ fn trunk_jobs(spans: &[MatrixSpans], trunk_bytes: u64) -> Vec<Job> {
         offset: part.at,
         bytes: end - part.at,
         segments: vec![Segment { at: 0, ..*part }],
+        copy_of: None,
     };
     parts.iter().zip(ends).map(job).collect()
 }

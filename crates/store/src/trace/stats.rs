@@ -1,4 +1,4 @@
-//! Locality of a trace: overlap of consecutive tokens, concentration, reuse distance.
+//! Locality of a trace: overlap of consecutive tokens, concentration, reuse distance, and what a layer says of the next.
 
 use super::Trace;
 
@@ -15,10 +15,15 @@ pub struct LayerStats {
     pub least: f64,
     /// Share of the requests that the most used quarter of the experts takes.
     pub top_quarter: f64,
+    /// Share of the experts that [`WINDOW_TOKENS`] tokens in a row choose, on average over such windows.
+    pub window: f64,
     /// Requests by the number of tokens since the last use, in powers of two: bucket `i` counts
     /// distances of `[2^i, 2^(i+1))`. First uses are not counted.
     pub reuse_distance: [u64; 24],
 }
+
+/// Tokens of a window of [`LayerStats::window`].
+pub const WINDOW_TOKENS: usize = 30;
 
 /// Measures one layer.
 pub fn layer(trace: &Trace, layer: usize) -> LayerStats {
@@ -54,8 +59,70 @@ pub fn layer(trace: &Trace, layer: usize) -> LayerStats {
         let quarter: u64 = uses.iter().rev().take(uses.len().div_ceil(4)).sum();
         stats.top_quarter = quarter as f64 / total as f64;
     }
+    let windows: Vec<f64> = (trace.prompt_tokens..trace.tokens())
+        .step_by(WINDOW_TOKENS)
+        .filter(|first| first + WINDOW_TOKENS <= trace.tokens())
+        .map(|first| distinct(trace, layer, first..first + WINDOW_TOKENS) as f64 / count)
+        .collect();
+    stats.window = windows.iter().sum::<f64>() / windows.len().max(1) as f64;
     stats.overlap = if pairs == 0 { 0.0 } else { shared as f64 / pairs as f64 };
     stats
+}
+
+/// Experts that some tokens choose, each counted once.
+fn distinct(trace: &Trace, layer: usize, tokens: std::ops::Range<usize>) -> usize {
+    let mut seen = vec![false; trace.experts];
+    for token in tokens {
+        trace.chosen(token, layer).iter().for_each(|&expert| seen[usize::from(expert)] = true);
+    }
+    seen.iter().filter(|&&seen| seen).count()
+}
+
+/// What a layer's choice says of the next layer's, for the same token: tables are learned from the first half of the
+/// decoded tokens and judged on the second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NextLayer {
+    /// Share of the next layer's experts that are among the `top_k` most often chosen together with this layer's.
+    pub together: f64,
+    /// The same of the `top_k` that are chosen most often, whatever this layer chose: what the first has to beat.
+    pub by_use: f64,
+}
+
+/// Measures a layer that has a next one.
+pub fn next_layer(trace: &Trace, layer: usize) -> NextLayer {
+    let (experts, k) = (trace.experts, trace.top_k);
+    let half = trace.prompt_tokens + (trace.tokens() - trace.prompt_tokens) / 2;
+    let (mut together, mut by_use) = (vec![0u32; experts * experts], vec![0u32; experts]);
+    for token in trace.prompt_tokens..half {
+        for &next in trace.chosen(token, layer + 1) {
+            by_use[usize::from(next)] += 1;
+            for &expert in trace.chosen(token, layer) {
+                together[usize::from(expert) * experts + usize::from(next)] += 1;
+            }
+        }
+    }
+    let most = |counts: &[u32]| {
+        let mut order: Vec<usize> = (0..experts).collect();
+        order.sort_by_key(|&expert| (std::cmp::Reverse(counts[expert]), expert));
+        order.truncate(k);
+        order
+    };
+    let used = most(&by_use);
+    let (mut found, mut counts) = ([0u64; 2], vec![0u32; experts]);
+    for token in half..trace.tokens() {
+        counts.fill(0);
+        for &expert in trace.chosen(token, layer) {
+            let row = &together[usize::from(expert) * experts..][..experts];
+            counts.iter_mut().zip(row).for_each(|(sum, count)| *sum += count);
+        }
+        let guessed = most(&counts);
+        for &next in trace.chosen(token, layer + 1) {
+            let among = |guess: &[usize]| u64::from(guess.contains(&usize::from(next)));
+            found = [found[0] + among(&guessed), found[1] + among(&used)];
+        }
+    }
+    let requests = ((trace.tokens() - half) * k).max(1) as f64;
+    NextLayer { together: found[0] as f64 / requests, by_use: found[1] as f64 / requests }
 }
 
 #[cfg(test)]
@@ -75,5 +142,27 @@ mod tests {
         let stats = layer(&single, 0);
         assert_eq!((stats.gini, stats.coverage, stats.overlap), (0.75, 0.25, 1.0));
         assert_eq!(stats.least, 0.0);
+    }
+
+    #[test]
+    fn a_window_counts_each_expert_once() {
+        let mut trace = Trace::new(1, 8, 2);
+        // Two windows: one of the experts 0 to 3, one of the experts 4 and 5; what is left over does not count.
+        let first = (0..WINDOW_TOKENS as u16).flat_map(|token| [token % 2, 2 + token % 2]);
+        let second = (0..WINDOW_TOKENS as u16).flat_map(|_| [4, 5]);
+        trace.ids = first.chain(second).chain([6, 7]).collect();
+        assert_eq!(layer(&trace, 0).window, (4.0 / 8.0 + 2.0 / 8.0) / 2.0);
+    }
+
+    #[test]
+    fn a_layer_that_decides_the_next_is_seen() {
+        // The second layer's expert follows from the first's; both use all experts alike.
+        let mut bound = Trace::new(2, 4, 1);
+        bound.ids = (0..80u16).flat_map(|token| [token % 4, (token + 1) % 4]).collect();
+        assert_eq!(next_layer(&bound, 0), NextLayer { together: 1.0, by_use: 0.25 });
+        // It does not: every pair is as frequent.
+        let mut free = Trace::new(2, 4, 1);
+        free.ids = (0..320u16).flat_map(|token| [token % 4, token / 4 % 4]).collect();
+        assert_eq!(next_layer(&free, 0), NextLayer { together: 0.25, by_use: 0.25 });
     }
 }

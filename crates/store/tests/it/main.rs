@@ -8,4 +8,5 @@ mod cache_interleavings;
 mod cache_pieces;
 mod cache_store;
 mod cache_support;
+mod rows;
 mod trace_replay;

@@ -4,7 +4,7 @@
 //! the kernel of attention as one cache. What is gathered follows from the token's position and the scores of rows
 //! alone; rows are pooled at absolute positions. So neither chunks nor batches change a bit.
 
-use kernels::format::{Encoding, FloatType, Matrix};
+use kernels::format::Encoding;
 use kernels::{
     Activations, AttentionExtras, AttentionShape, BLOCK_TOKENS, Compute, KeyValueBlock, KvType,
     MatmulJob, Tokens, decode_fp4, hadamard, round_fp4,
@@ -13,6 +13,7 @@ use store::LayerId;
 
 use super::super::{PAGE_TOKENS, Register};
 use super::compressed_state::{Tail, pool, store_key};
+use super::scoring::{PAGES_TOGETHER, Scoring, choose_best, float_of_keys};
 use super::state::CompressedParts;
 use super::{CpuBackend, CpuOptions, Span};
 use crate::model::compressed_attention::{
@@ -22,9 +23,6 @@ use crate::model::config::{Mixer, ModelConfig};
 use crate::model::rope::Rope;
 use crate::sequences::{CompressedLayout, Part, SharedPage, key_type};
 use crate::weights::{MatrixId, Weights};
-
-/// Pages whose keys are scored at a time.
-const PAGES_TOGETHER: usize = 64;
 
 /// Frequencies and magnitude of a rotation of the last values of heads, in pairs of neighbours.
 struct Rotation {
@@ -478,12 +476,7 @@ impl Choice<'_> {
         scratch: &mut CompressedScratch,
     ) {
         let index = self.shape.index;
-        let float = match key_type(self.kv_type) {
-            Some(KvType::F16) => FloatType::F16,
-            Some(KvType::Bf16) => FloatType::Bf16,
-            _ => FloatType::F32,
-        };
-        let encoding = Encoding::Float(float);
+        let encoding = Encoding::Float(float_of_keys(self.kv_type));
         self.compute.prepare(query, index.dim, &[encoding], &mut scratch.queries);
         let per_page = PAGE_TOKENS / ratio;
         let scores = &mut scratch.scores[..visible];
@@ -499,43 +492,23 @@ impl Choice<'_> {
                     decode_fp4(&stored(page, row + 1)[row * self.layout.key_bytes()..], key);
                 });
             }
-            let mut rest = &mut scratch.head_scores[..scores.len() * index.heads];
-            let mut jobs = Vec::with_capacity(PAGES_TOGETHER);
-            for (at, scores) in scores.chunks(per_page).enumerate() {
-                let keys = match key_type(self.kv_type) {
-                    Some(_) => stored(at, scores.len()),
-                    None => {
-                        let rows = at * per_page..at * per_page + scores.len();
-                        let keys = &scratch.keys[rows.start * index.dim..rows.end * index.dim];
-                        bytemuck::cast_slice(keys)
-                    }
-                };
-                let matrix = Matrix::new(encoding, scores.len(), index.dim, keys, &[], &[]);
-                let matrix = matrix.expect("keys are whole rows");
-                let (out, others) = rest.split_at_mut(scores.len() * index.heads);
-                rest = others;
-                jobs.push(MatmulJob { matrix, x: &scratch.queries, tokens: Tokens::All, out });
-            }
-            self.compute.matmul(&mut jobs);
-            drop(jobs);
-            let mut rest = &scratch.head_scores[..];
-            for scores in scores.chunks_mut(per_page) {
-                let (of_heads, others) = rest.split_at(scores.len() * index.heads);
-                rest = others;
-                scores.fill(0.0);
-                for (products, factor) in of_heads.chunks_exact(scores.len()).zip(factors) {
-                    for (score, product) in scores.iter_mut().zip(products) {
-                        *score += factor * product.max(0.0);
-                    }
+            let keys = |at: usize, rows: usize| match key_type(self.kv_type) {
+                Some(_) => stored(at, rows),
+                None => {
+                    let start = at * per_page * index.dim;
+                    bytemuck::cast_slice(&scratch.keys[start..start + rows * index.dim])
                 }
-            }
+            };
+            let scoring = Scoring {
+                compute: self.compute,
+                encoding,
+                queries: &scratch.queries,
+                factors,
+                dim: index.dim,
+                per_page,
+            };
+            scoring.score(&keys, &mut scratch.head_scores, scores);
         }
-        let (scores, chosen) = (&scratch.scores, &mut scratch.chosen);
-        chosen.extend(0..visible as u32);
-        chosen.select_nth_unstable_by(index.top - 1, |&a, &b| {
-            scores[b as usize].total_cmp(&scores[a as usize]).then(a.cmp(&b))
-        });
-        chosen.truncate(index.top);
-        chosen.sort_unstable();
+        choose_best(&scratch.scores[..visible], index.top, &mut scratch.chosen);
     }
 }

@@ -8,6 +8,7 @@
 //! in groups, each group added before the next: the same sums in the same order.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use kernels::format::{Encoding, Matrix};
 use kernels::{Activations, MatmulJob, Tokens};
@@ -193,14 +194,16 @@ impl CpuBackend {
         let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
         let apart = mixture.router_input != Register::Normed;
         self.prepare_router(layer, mixture, (!apart).then_some(&shapes));
+        let single = self.spans.iter().all(|span| span.tokens == 1);
+        let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
+        let begun = Instant::now();
         self.route(layer, mixture)?;
+        self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed();
         if apart {
             let uses = [Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding);
             let normed = self.registers.get(Register::Normed);
             self.compute.prepare(normed, self.config.hidden, &uses, &mut self.prepared);
         }
-        let single = self.spans.iter().all(|span| span.tokens == 1);
-        let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
         let experts = self.experts.clone();
         let mut visit = experts.visit(layer, &self.scratch.assignments.experts, phase)?;
         if phase == Phase::Prefill {
@@ -235,6 +238,9 @@ impl CpuBackend {
         } else if self.config.hyper.is_some() {
             self.registers.get_mut(Register::Normed).copy_from_slice(sum);
             self.run_close_streams(Register::Normed);
+        } else if self.config.gated.is_some() {
+            self.registers.get_mut(Register::Normed).copy_from_slice(sum);
+            self.run_inject_streams(Register::Normed);
         } else {
             self.compute.add(self.registers.get_mut(Register::Residual), sum);
         }

@@ -8,30 +8,38 @@ mod attention;
 mod compressed;
 mod compressed_state;
 mod dense;
+mod gated_streams;
+mod indexed;
 mod latent;
 mod mixture;
+mod ngrams;
 mod ops;
 mod recover;
 mod registers;
 mod replay;
 mod requirements;
+mod scoring;
 mod shared;
 mod state;
 mod streams;
 mod tiled;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use kernels::KvType;
 use kernels::{Activations, Compute, DeltaForm, DeltaShape, MatmulJob, Tokens};
 use store::cache::{ExpertStore, StoreCounters};
 use store::format::ProjectionShape;
+use store::rows::RowStore;
 use store::{ExpertId, LayerId};
 
 use self::compressed::CompressedScratch;
 use self::dense::DenseScratch;
+use self::indexed::IndexScratch;
 use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
+use self::ngrams::NgramRows;
 use self::registers::Registers;
 use self::replay::RoundScratch;
 pub use self::requirements::Requirements;
@@ -73,6 +81,8 @@ pub struct CpuOptions {
     pub top_k: usize,
     /// Most tokens of a round of an answer: its next token with drafts behind it. 1 for no drafts.
     pub round_tokens: usize,
+    /// Bytes of the cache of rows, for each table that has some.
+    pub row_cache: u64,
 }
 
 /// Runs models on the CPU.
@@ -101,7 +111,13 @@ pub struct CpuBackend {
     dense: Option<DenseScratch>,
     /// Where there is latent attention.
     latent: Option<LatentScratch>,
+    /// Where an indexer chooses keys.
+    index: Option<IndexScratch>,
+    /// Rows of layers of hashed n-grams.
+    ngram_rows: NgramRows,
     routing: Routing,
+    /// Time that choosing experts took: of prompts, of answers.
+    routing_time: [Duration; 2],
     /// Where there are rounds, and delta layers.
     round: Option<RoundScratch>,
     /// Whether the batch is a step of answers, whose runs of several tokens are rounds.
@@ -148,7 +164,10 @@ impl CpuBackend {
             compressed: CompressedScratch::new(&config, &options),
             dense: DenseScratch::new(&config, &options),
             latent: LatentScratch::new(&config, &options),
+            index: IndexScratch::new(&config, &options),
+            ngram_rows: NgramRows::default(),
             routing: Routing::default(),
+            routing_time: [Duration::ZERO; 2],
             round: RoundScratch::new(&config, &options),
             answers: false,
             projected: vec![0.0; tokens * config.hidden],
@@ -169,6 +188,15 @@ impl CpuBackend {
             expert_shapes,
             compute,
         })
+    }
+
+    /// Looks rows of n-grams up in `stores`, one for each layer that does, in their order. Asked before the first batch.
+    ///
+    /// # Errors
+    /// More stores or fewer than there are such layers.
+    pub fn set_rows(&mut self, stores: Vec<RowStore>) -> Result<(), EngineError> {
+        self.ngram_rows = NgramRows::new(&self.config, &self.options, stores)?;
+        Ok(())
     }
 
     /// Replaces or records the router's choices from now on.
@@ -265,6 +293,7 @@ impl Backend for CpuBackend {
         let (tokens, residual) = self.sequences.resume(suspended);
         self.answers = false;
         self.set_batch(tokens.into_iter());
+        self.ngram_rows.forget();
         self.registers.get_mut(Register::Residual).copy_from_slice(&residual);
         Ok(())
     }
@@ -280,6 +309,7 @@ impl Backend for CpuBackend {
         } else {
             runs.iter().for_each(|run| self.catch_up(run.sequence));
         }
+        self.ask_for_rows();
         Ok(())
     }
 
@@ -334,16 +364,20 @@ impl Backend for CpuBackend {
     fn logits(
         &mut self,
         tokens: &[usize],
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocabulary);
-        let (norm, width) = (self.weights.vector(norm), self.registers.width(Register::Residual));
+        let norm = norm.map(|norm| self.weights.vector(norm));
+        let width = self.registers.width(Register::Residual);
         let (residual, normed) = self.registers.pair(Register::Residual, Register::Normed);
         for (row, &token) in normed.chunks_exact_mut(hidden).zip(tokens) {
             let from = &residual[token * width..token * width + hidden];
-            self.compute.rms_norm(from, norm, self.config.rms_epsilon, row);
+            match norm {
+                Some(norm) => self.compute.rms_norm(from, norm, self.config.rms_epsilon, row),
+                None => row.copy_from_slice(from),
+            }
         }
         let matrix = self.weights.matrix(head);
         let input = &normed[..tokens.len() * hidden];
@@ -362,7 +396,12 @@ impl Backend for CpuBackend {
     }
 
     fn counters(&self) -> StoreCounters {
-        self.experts.counters()
+        let mut counters = self.experts.counters();
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let [prefill, decode] = self.routing_time.map(micros);
+        (counters.prefill.routing_us, counters.decode.routing_us) = (prefill, decode);
+        self.ngram_rows.count(&mut counters.rows);
+        counters
     }
 
     fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {

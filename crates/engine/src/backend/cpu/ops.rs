@@ -7,7 +7,9 @@ use super::tiled::Tiled;
 use super::{CpuBackend, delta_shape};
 use crate::EngineError;
 use crate::backend::{Cancel, Register};
+use crate::model::config::OutputGate;
 use crate::model::program::{Op, Product, Stage};
+use crate::model::rope::Rope;
 use crate::sequences::{Part, SequenceId};
 use crate::weights::{MatrixId, VectorId};
 
@@ -38,12 +40,18 @@ impl CpuBackend {
             &Op::Attend { sinks } => self.run_attend(layer, sinks),
             Op::AttendLatent(weights) => self.run_latent(layer, weights),
             Op::AttendCompressed(weights) => self.run_compressed(layer, weights),
+            Op::AttendIndexed(weights) => self.run_indexed(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::DeltaRule { decay_rate, decay_bias } => {
                 self.delta_rule(layer, decay_rate, decay_bias);
             }
-            &Op::GatedNorm { weight } => self.gated_norm(weight),
+            &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
+            Op::GatherRows { .. } => return self.run_gather_rows(layer),
+            Op::MixNgrams(weights) => self.run_mix_ngrams(layer, weights),
+            &Op::NormStreams { weight } => self.run_norm_streams(weight),
+            &Op::GateStreams { up, to } => self.run_gate_streams(up, to),
+            &Op::InjectStreams { from } => self.run_inject_streams(from),
             Op::OpenStreams { site, norm } => self.run_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.run_close_streams(from),
             Op::MergeStreams { site } => self.run_merge_streams(site),
@@ -136,19 +144,13 @@ impl CpuBackend {
             Register::Query => attention.query_heads,
             _ => attention.key_value_heads,
         };
-        let (dim, rotated) = (attention.head_dim, attention.rope.dims);
         let x = &mut self.registers.get_mut(heads)[..values];
         let frequencies = match &self.windowed_frequencies {
             Some(frequencies) if self.config.layers[layer.index()].window.is_some() => frequencies,
             _ => &self.inverse_frequencies,
         };
-        self.compute.rope(x, count, dim, rotated, &self.positions, frequencies);
-        let magnitude = attention.rope.magnitude();
-        if magnitude != 1.0 {
-            for head in x.chunks_exact_mut(dim) {
-                head[..rotated].iter_mut().for_each(|value| *value *= magnitude);
-            }
-        }
+        let rotation = Rotation { rope: &attention.rope, frequencies };
+        rotation.turn(&self.compute, x, (count, attention.head_dim), &self.positions);
     }
 
     fn add_bias(&mut self, register: Register, bias: VectorId) {
@@ -285,11 +287,44 @@ impl CpuBackend {
         self.sequences.caught_up(sequence);
     }
 
-    fn gated_norm(&mut self, weight: VectorId) {
+    fn gated_norm(&mut self, weight: VectorId, gate: OutputGate) {
         let weight = self.weights.vector(weight);
         let (z, context) = self.registers.pair(Register::Z, Register::Context);
         let context = &mut context[..z.len()];
-        self.compute.gated_rms_norm_in_place(context, weight, z, self.config.rms_epsilon);
+        let epsilon = self.config.rms_epsilon;
+        match gate {
+            OutputGate::Silu => self.compute.gated_rms_norm_in_place(context, weight, z, epsilon),
+            OutputGate::Sigmoid => {
+                self.compute.rms_norm_in_place(context, weight, epsilon);
+                self.compute.scale_by_sigmoid(context, z);
+            }
+        }
+    }
+}
+
+/// The rotation of the first values of heads.
+pub(super) struct Rotation<'a> {
+    pub(super) rope: &'a Rope,
+    pub(super) frequencies: &'a [f32],
+}
+
+impl Rotation<'_> {
+    /// Turns `x [positions, heads, dim]` by position.
+    pub(super) fn turn(
+        &self,
+        compute: &Compute,
+        x: &mut [f32],
+        (heads, dim): (usize, usize),
+        positions: &[u32],
+    ) {
+        let rotated = self.rope.dims;
+        compute.rope(x, heads, dim, rotated, positions, self.frequencies);
+        let magnitude = self.rope.magnitude();
+        if magnitude != 1.0 {
+            for head in x.chunks_exact_mut(dim) {
+                head[..rotated].iter_mut().for_each(|value| *value *= magnitude);
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 use kernels::Activations;
 
 use super::super::SequenceId;
+use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::registers::Registers;
 use super::{CpuBackend, EngineError};
@@ -26,6 +27,8 @@ impl CpuBackend {
         self.prepared = Activations::with_capacity(options.batch_tokens, widest);
         // It is taken out of its place while it is used.
         self.latent = LatentScratch::new(config, options);
+        self.index = IndexScratch::new(config, options);
+        self.ngram_rows.forget();
         if cfg!(debug_assertions) {
             self.spoil();
         }

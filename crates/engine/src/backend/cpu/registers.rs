@@ -19,8 +19,15 @@ impl Registers {
     /// Width of the widest register that is the input of a product.
     pub(super) fn widest_input(config: &ModelConfig) -> usize {
         let widths = Register::widths(config);
-        let inputs =
-            [Register::Normed, Register::Context, Register::QueryLatent, Register::OutputLow];
+        let inputs = [
+            Register::Normed,
+            Register::Context,
+            Register::QueryLatent,
+            Register::OutputLow,
+            Register::Rows,
+            Register::StreamsNormed,
+            Register::GateLow,
+        ];
         let widest = inputs.map(|register| widths[register as usize]).into_iter().max();
         let streams = if config.hyper.is_some() { widths[Register::Residual as usize] } else { 0 };
         widest.unwrap_or(0).max(streams)
@@ -77,6 +84,17 @@ impl Registers {
     pub(super) fn pair(&mut self, from: Register, to: Register) -> (&[f32], &mut [f32]) {
         let [from, to] = self.disjoint([from, to]);
         (from, to)
+    }
+
+    /// Two inputs and an output.
+    pub(super) fn two_inputs(
+        &mut self,
+        a: Register,
+        b: Register,
+        to: Register,
+    ) -> (&[f32], &[f32], &mut [f32]) {
+        let [a, b, to] = self.disjoint([a, b, to]);
+        (a, b, to)
     }
 
     /// An input and two outputs.

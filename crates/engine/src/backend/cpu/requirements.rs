@@ -4,8 +4,10 @@ use kernels::{Activations, KvType};
 
 use super::compressed::CompressedScratch;
 use super::dense::DenseScratch;
+use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
+use super::ngrams::NgramRows;
 use super::registers::Registers;
 use super::replay::{ReplayShape, RoundScratch};
 use super::state::layout;
@@ -14,7 +16,7 @@ use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::sequences::{CompressedLayout, Kept};
+use crate::sequences::{CompressedLayout, Kept, SideLayout};
 
 /// Memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct Requirements {
     pub recurrent: u64,
     /// Activations of one batch and logits.
     pub activations: u64,
+    /// Rows of n-grams: those of a batch, buffers of their reads, and caches.
+    pub rows: u64,
 }
 
 impl CpuOptions {
@@ -53,7 +57,7 @@ impl Requirements {
         let layout = layout(config, options);
         let float = size_of::<f32>();
         let tokens = options.batch_tokens;
-        let streams = config.hyper.map_or(1, |hyper| hyper.streams);
+        let streams = config.streams();
         let activations = Registers::bytes(config, tokens)
             + Activations::bytes_bound(tokens, Registers::widest_input(config), PACKINGS)
             + MixtureScratch::bytes(config, options)
@@ -61,6 +65,7 @@ impl Requirements {
             + CompressedScratch::bytes(config, options)
             + DenseScratch::bytes(config, options)
             + LatentScratch::bytes(config, options)
+            + IndexScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
             + RoundScratch::bytes(config, options)
@@ -75,6 +80,7 @@ impl Requirements {
             recurrent: ((options.sequences + options.snapshots) * layout.state_bytes() + rounds)
                 as u64,
             activations: activations as u64,
+            rows: NgramRows::bytes(config, options),
         }
     }
 
@@ -83,9 +89,11 @@ impl Requirements {
         layout(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
     }
 
-    /// Compressed rows and keys of one token, in layers that have them.
+    /// Compressed rows and index keys of one token, in layers that have them.
     pub fn compressed_bytes_per_token(config: &ModelConfig, kv_type: KvType) -> u64 {
-        CompressedLayout::new(config, kv_type).page_bytes.div_ceil(PAGE_TOKENS) as u64
+        let index_keys = SideLayout::new(config, kv_type, 0).page_bytes();
+        let page = CompressedLayout::new(config, kv_type).page_bytes + index_keys;
+        page.div_ceil(PAGE_TOKENS) as u64
     }
 
     /// One snapshot of a sequence, but for keys and values, which it shares.

@@ -16,8 +16,8 @@ use super::CpuOptions;
 use super::replay::{ReplayRows, ReplayShape};
 use crate::model::config::ModelConfig;
 use crate::sequences::{
-    CompressedLayout, Kept, Limits, PAGE_TOKENS, Part, Region, RowForm, SequenceId, SequenceLayout,
-    Sequences, SharedPage, StateMemory,
+    CompressedLayout, Kept, Limits, PAGE_TOKENS, Part, Region, Ring, RowForm, SequenceId,
+    SequenceLayout, Sequences, SharedPage, SideLayout, StateMemory,
 };
 
 /// When key-value pages are allocated.
@@ -249,6 +249,21 @@ impl HostSequences {
         CompressedParts { layout: layout.compressed(), state, pages }
     }
 
+    /// What a layer of attention to chosen keys has of a sequence.
+    pub(super) fn index(&mut self, sequence: SequenceId, layer: LayerId) -> IndexParts<'_> {
+        let HostMemory { layout, states, .. } = &mut self.memory;
+        let rows = &mut states[sequence.place()][layout.range(layer, Part::Index)];
+        let ring = layout.side().index(layer.index()).expect("a layer with an indexer");
+        IndexParts { layout: layout.side(), ring, rows, pages: self.sequences.pages_mut(sequence) }
+    }
+
+    /// What a layer of hashed n-grams has of the tokens before.
+    pub(super) fn ngrams(&mut self, sequence: SequenceId, layer: LayerId) -> (Ring, &mut [f32]) {
+        let HostMemory { layout, states, .. } = &mut self.memory;
+        let ring = layout.side().ngrams(layer.index()).expect("a layer of n-grams");
+        (ring, &mut states[sequence.place()][layout.range(layer, Part::Ngrams)])
+    }
+
     /// `[kernel - 1, channels]` raw inputs before the next token, and what the layer was fed in a round.
     pub(super) fn convolution(
         &mut self,
@@ -284,6 +299,15 @@ pub(super) struct CompressedParts<'a> {
     pub(super) layout: &'a CompressedLayout,
     /// Its part of the state.
     pub(super) state: &'a mut [f32],
+    pub(super) pages: &'a mut [SharedPage],
+}
+
+/// What a layer of attention to chosen keys has of a sequence.
+pub(super) struct IndexParts<'a> {
+    pub(super) layout: &'a SideLayout,
+    pub(super) ring: Ring,
+    /// The rows of the ring: keys of the last tokens, as they were projected.
+    pub(super) rows: &'a mut [f32],
     pub(super) pages: &'a mut [SharedPage],
 }
 

@@ -36,7 +36,7 @@ impl StreamScratch {
 }
 
 /// Sum of squares in lanes, then of the lanes.
-fn sum_of_squares(row: &[f32]) -> f32 {
+pub(super) fn sum_of_squares(row: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];
     let (pieces, rest) = row.as_chunks::<LANES>();
     for piece in pieces {

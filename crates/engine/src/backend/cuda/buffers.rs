@@ -199,7 +199,7 @@ fn widest_input(config: &ModelConfig) -> usize {
     };
     let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());
     let low = config.compressed.as_ref().map_or(0, |it| it.output_groups * it.output_rank);
-    let streams = config.hyper.map_or(1, |hyper| hyper.streams);
+    let streams = config.streams();
     (streams * config.hidden).max(attention).max(delta).max(low)
 }
 

@@ -12,7 +12,7 @@ use store::format::ProjectionShape;
 use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
-use crate::model::config::ModelConfig;
+use crate::model::config::{ModelConfig, OutputGate};
 use crate::model::dense::Dense;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
@@ -193,7 +193,7 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
             if facts.linear(products) =>
             (Launch::NormLinear { norm, products: products.clone() }, 2),
-        [GatedNorm { weight }, LinearAdd { from: Context, matrix, to: Residual }, ..]
+        [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
             if facts.norms_heads(matrix) =>
             (Launch::DeltaOutput { norm: weight, matrix }, 2),
         [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
@@ -294,11 +294,18 @@ pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
-        | Op::GatedNorm { .. }
+        | Op::GatedNorm { gate: OutputGate::Silu, .. }
         | Op::OpenStreams { .. }
         | Op::CloseStreams { .. }
         | Op::MergeStreams { .. }
         | Op::Mixture(_)
         | Op::Dense(_) => Ok(()),
+        Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
+        Op::AttendIndexed(_)
+        | Op::GatherRows { .. }
+        | Op::MixNgrams(_)
+        | Op::NormStreams { .. }
+        | Op::GateStreams { .. }
+        | Op::InjectStreams { .. } => Err(Refusal::operation(op)),
     }
 }

@@ -309,11 +309,11 @@ impl Backend for CudaBackend {
     fn logits(
         &mut self,
         tokens: &[usize],
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.sizes.logit_rows)?;
-        let first = self.step_head(tokens, norm, head)?;
+        let first = self.step_head(tokens, norm.expect(super::NORM_BEFORE_HEAD), head)?;
         let vocabulary = self.sizes.vocabulary;
         let out = &mut self.host_logits[..tokens.len() * vocabulary];
         for (index, row) in out.chunks_exact_mut(vocabulary).enumerate() {
@@ -326,20 +326,22 @@ impl Backend for CudaBackend {
     fn most_likely(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
+        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         Some(self.step_most_likely(token, norm, head))
     }
 
     fn rank(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
         wanted: Wanted,
         out: &mut Ranked,
     ) -> Option<Result<(), EngineError>> {
+        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         self.ranks().then(|| self.rank_row(token, norm, head, wanted, out))
     }
 

@@ -66,14 +66,22 @@ impl CudaBackend {
             &Op::DeltaRule { decay_rate, decay_bias } => {
                 self.launch_delta_rule(layer, decay_rate, decay_bias);
             }
-            &Op::GatedNorm { weight } => self.gated_norm(weight),
+            &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
             Op::OpenStreams { site, norm } => self.launch_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.launch_close_streams(from),
             Op::MergeStreams { site } => return self.launch_merge_streams(site),
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
-            Op::NormAdd { .. } | Op::NormValues { .. } | Op::Scale { .. } => {
+            Op::NormAdd { .. }
+            | Op::NormValues { .. }
+            | Op::Scale { .. }
+            | Op::AttendIndexed(_)
+            | Op::GatherRows { .. }
+            | Op::MixNgrams(_)
+            | Op::NormStreams { .. }
+            | Op::GateStreams { .. }
+            | Op::InjectStreams { .. } => {
                 unreachable!("{}: refused when the model was loaded", op.name())
             }
         }

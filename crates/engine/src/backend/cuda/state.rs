@@ -81,6 +81,7 @@ impl<'a> CudaMemory<'a> {
                 windows.place(layer, place, side)
             }
             Memory::Ring(_) => unreachable!("windows are rows from a base on"),
+            Memory::Side => unreachable!("layers that keep more are refused"),
         };
         Bytes { buffer, start: start + region.start, bytes: region.bytes }
     }

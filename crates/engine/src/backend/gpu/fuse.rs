@@ -11,7 +11,7 @@ use gpu::op::{fused, gated_product};
 use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
-use crate::model::config::{LayerSpec, ModelConfig};
+use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::rope::Pairs;
@@ -153,7 +153,7 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
         [Convolve { weight }, DeltaRule { decay_rate, decay_bias }, ..]
             if token =>
             (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias] }, 2),
-        [GatedNorm { weight }, LinearAdd { from: Context, matrix, to: Residual }, ..]
+        [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
             if token && facts.gates(matrix) =>
             (Launch::GatedProduct { norm: weight, matrix }, 2),
         [AddBias { register: Query, bias: query }, AddBias { register: Key, bias: key },
@@ -232,7 +232,8 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
-        | Op::GatedNorm { .. } => Ok(()),
+        | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
+        Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
         Op::NormRow { .. }
         | Op::NormAdd { .. }
         | Op::NormValues { .. }
@@ -240,6 +241,12 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::GroupedLinear { .. }
         | Op::AttendLatent(_)
         | Op::AttendCompressed(_)
+        | Op::AttendIndexed(_)
+        | Op::GatherRows { .. }
+        | Op::MixNgrams(_)
+        | Op::NormStreams { .. }
+        | Op::GateStreams { .. }
+        | Op::InjectStreams { .. }
         | Op::OpenStreams { .. }
         | Op::CloseStreams { .. }
         | Op::MergeStreams { .. }

@@ -327,20 +327,21 @@ impl Backend for GpuBackend {
     fn logits(
         &mut self,
         tokens: &[usize],
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.options.logit_rows)?;
         self.settle()?;
-        self.host_logits(tokens, (norm, head))
+        self.host_logits(tokens, (norm.expect(super::NORM_BEFORE_HEAD), head))
     }
 
     fn most_likely(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
+        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         Some(self.settle().and_then(|()| self.drawn(token, (norm, head))))
     }
 
@@ -348,12 +349,12 @@ impl Backend for GpuBackend {
     fn rank(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
         wanted: Wanted,
         out: &mut Ranked,
     ) -> Option<Result<(), EngineError>> {
-        let top = wanted == Wanted::Top;
+        let (top, norm) = (wanted == Wanted::Top, norm.expect(super::NORM_BEFORE_HEAD));
         top.then(|| self.settle().and_then(|()| self.ranked(token, (norm, head), out)))
     }
 

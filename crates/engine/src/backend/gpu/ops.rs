@@ -80,7 +80,7 @@ impl GpuBackend {
                 self.normalise_heads()?;
                 self.run_delta_rule(layer, [decay_rate, decay_bias])
             }
-            &Op::GatedNorm { weight } => self.gated_norm(weight),
+            &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
             Op::NormRow { .. }
             | Op::NormAdd { .. }
             | Op::NormValues { .. }
@@ -88,6 +88,12 @@ impl GpuBackend {
             | Op::GroupedLinear { .. }
             | Op::AttendLatent(_)
             | Op::AttendCompressed(_)
+            | Op::AttendIndexed(_)
+            | Op::GatherRows { .. }
+            | Op::MixNgrams(_)
+            | Op::NormStreams { .. }
+            | Op::GateStreams { .. }
+            | Op::InjectStreams { .. }
             | Op::OpenStreams { .. }
             | Op::CloseStreams { .. }
             | Op::MergeStreams { .. }

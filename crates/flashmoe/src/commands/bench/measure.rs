@@ -6,6 +6,7 @@ use anyhow::Result;
 use engine::EngineError;
 use engine::backend::{Run, SequenceId, Snapshot};
 use engine::engine::Engine;
+use engine::model::StageTimes;
 use store::cache::StoreCounters;
 use text::sampling::Xoshiro256;
 
@@ -43,6 +44,7 @@ pub(super) struct Sample {
     /// Time until the first logits were there; prefill only.
     pub(super) first: Option<Duration>,
     pub(super) counters: StoreCounters,
+    pub(super) stages: StageTimes,
     /// Passes through the model.
     pub(super) passes: usize,
     /// Positions in the key-value cache that all tokens together attended to.
@@ -105,6 +107,7 @@ impl<'a> Bench<'a> {
         let tokens = self.tokens(hash_word(hash_word(FNV_START, number), kind), test.tokens);
         self.fill(sequence, test.depth)?;
         let before = self.loaded.engine.counters();
+        let stages = self.loaded.engine.stage_times();
         let cached = cached_bytes();
         let started = Instant::now();
         let (check, passes) = if test.decode {
@@ -124,6 +127,7 @@ impl<'a> Bench<'a> {
             time,
             first: (!test.decode).then_some(time),
             counters: self.loaded.engine.counters().since(&before),
+            stages: self.loaded.engine.stage_times().since(stages),
             passes,
             attended: if test.decode { positions.sum() } else { positions.end * passes as u64 },
             peak: ProcessMemory::read().peak,

@@ -10,7 +10,7 @@
 //! Tokens are random, as in llama-bench, and those of tests never repeat; the same seed feeds every arm the same
 //! tokens, so the `check` column (a hash over all logits that were looked at) must agree between arms
 //! that differ only in where bytes come from. Rows go to standard output, everything else to standard
-//! error.
+//! error. Settings of a sweep that do not fit the memory get a row that says so, and the others are measured.
 
 mod measure;
 mod row;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::plan::machine::reset_peak;
 use crate::plan::{Plan, Seats};
-use crate::progress::say;
+use crate::progress::{complain, say};
 use crate::speed::Speeds;
 
 use measure::{Bench, Sample, Test};
@@ -42,9 +42,30 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
     let tests = tests(arguments)?;
     let context = tests.iter().map(|test| test.depth + test.tokens).max().unwrap_or(1) + 1;
     let deep = tests.iter().any(|test| test.depth > 0);
-    let mut arms = Vec::new();
-    for combination in arguments.combinations(context) {
-        arms.push(Arm::prepare(&combination, tests.len(), deep)?);
+    let combinations = arguments.combinations(context);
+    let several = combinations.len() > 1;
+    let (mut arms, mut unfit) = (Vec::new(), Vec::new());
+    for combination in combinations {
+        let arm = match Arm::prepare(&combination, tests.len(), deep) {
+            // The others of a sweep are measured all the same.
+            Err(error) if several && is_short(&error) => {
+                complain(&format!("flashmoe: {}: {error:#}", row::setting(&combination)));
+                unfit.push((combination, error));
+                continue;
+            }
+            arm => arm?,
+        };
+        if let (true, Some(device)) = (arguments.phases, &arm.plan.device) {
+            let name = &device.info.name;
+            let problem = format!("--phases: {name} runs a step as one piece; use --device cpu");
+            return Err(Failure::usage(problem).into());
+        }
+        arms.push(arm);
+    }
+    if arms.is_empty()
+        && let Some((_, error)) = unfit.pop()
+    {
+        return Err(error);
     }
     let interrupt = Interrupt::listen()?;
     let count = arms.len();
@@ -92,13 +113,21 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
             }
         }
     }
-    let hidden = row::hidden(&rows, arguments.wide);
+    let unfit = unfit.iter().map(|(combination, _)| row::unfit(combination, &rows));
+    let unfit: Vec<_> = unfit.collect();
+    rows.extend(unfit);
+    let hidden = row::hidden(&rows, arguments.wide, arguments.phases);
     let form = arguments.form.choice();
     table::print(form, &rows, &hidden, out).map_err(Failure::io)?;
     if let (OutputChoice::Md, Some(arm)) = (form, arms.first()) {
         writeln!(out, "\n{}", row::caption(&arm.plan)).map_err(Failure::io)?;
     }
     Ok(())
+}
+
+/// Whether settings ask for more memory than there is, or than they themselves allow.
+fn is_short(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failure::Memory(_)))
 }
 
 fn tests(arguments: &BenchArguments) -> Result<Vec<Test>> {

@@ -6,6 +6,8 @@
 //! both perfectly takes the larger, one that alternates takes the sum; arithmetic itself is not
 //! counted, so a prefill that is limited by it stays below both.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use engine::backend::cpu::Requirements;
 use serde_json::{Value, json};
@@ -13,8 +15,9 @@ use store::LayerId;
 use store::cache::{PrefetchCounters, QueueCounters, StoreCounters, StorePlan};
 
 use super::measure::Sample;
-use crate::arguments::{ByteSize, KvChoice, StorageChoice};
+use crate::arguments::{ByteSize, KvChoice, ModelArguments, StorageChoice};
 use crate::commands::table::Row;
+use crate::phases::Phases;
 use crate::plan::Plan;
 use crate::speed::Speeds;
 
@@ -41,6 +44,8 @@ const DETAILS: [&str; 16] = [
 /// Columns of the narrow table, beside settings in which rows differ.
 const NARROW: [&str; 8] =
     ["test", "tok/s", "mode", "budget GiB", "hits %", "VRAM hits %", "GB/token", "of bound %"];
+/// What the columns of phases end in.
+const PHASE_UNIT: &str = " ms/token";
 /// Settings of arms.
 const SETTINGS: [&str; 12] = [
     "device",
@@ -57,14 +62,20 @@ const SETTINGS: [&str; 12] = [
     "threads",
 ];
 
-/// The columns that a table leaves out.
-pub(super) fn hidden(rows: &[Row], wide: bool) -> Vec<&str> {
-    if wide {
-        return DETAILS.to_vec();
-    }
+/// The columns that a table leaves out. `phases` where those of the time were asked for.
+pub(super) fn hidden(rows: &[Row], wide: bool, phases: bool) -> Vec<&str> {
     let Some(first) = rows.first() else { return Vec::new() };
+    let of_phase = |name: &str| name.ends_with(PHASE_UNIT);
+    if wide {
+        let left_out = |name: &&str| DETAILS.contains(name) || (of_phase(name) && !phases);
+        return first.keys().map(String::as_str).filter(left_out).collect();
+    }
     let differs = |name: &str| rows.iter().any(|row| row[name] != first[name]);
-    let shown = |name: &str| NARROW.contains(&name) || (SETTINGS.contains(&name) && differs(name));
+    let shown = |name: &str| {
+        NARROW.contains(&name)
+            || (SETTINGS.contains(&name) && differs(name))
+            || (phases && of_phase(name))
+    };
     first.keys().map(String::as_str).filter(|name| !shown(name)).collect()
 }
 
@@ -125,7 +136,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let check = samples.iter().fold(0, |check: u64, sample| check.rotate_left(1) ^ sample.check);
     let arguments = &plan.arguments;
     // Without a pool nothing is found in slots; page faults are not counted.
-    let pooled = matches!(arguments.storage, StorageChoice::Budget | StorageChoice::Resident);
+    let pooled = arguments.storage.has_slots() || arguments.storage == StorageChoice::Resident;
     let counted = arguments.storage != StorageChoice::Mmap;
     let fields = json!({
         "test": test,
@@ -181,10 +192,33 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         tiers.map(|(name, value)| (name, plan.device.as_ref().map_or(Value::Null, |_| value))),
     );
     fields.extend(queue(samples));
+    fields.extend(phases(plan, samples));
     fields.insert("model".to_owned(), crate::models::short_name(&arguments.model).into());
     fields.insert("size GiB".to_owned(), gibibytes(model_bytes(plan)).into());
     fields.insert("commit".to_owned(), env!("FLASHMOE_COMMIT").into());
     fields
+}
+
+/// Settings in words, for one that cannot be measured.
+pub(super) fn setting(arguments: &ModelArguments) -> String {
+    let memory = arguments.memory.map_or("the usual memory".to_owned(), |size| size.to_string());
+    format!("{} in {memory}", name(&arguments.storage))
+}
+
+/// The row of settings that do not fit: the columns of `rows`, of which those of its own settings have a value.
+pub(super) fn unfit(arguments: &ModelArguments, rows: &[Row]) -> Row {
+    let mut row: Row =
+        rows.iter().take(1).flat_map(Row::keys).map(|key| (key.clone(), Value::Null)).collect();
+    let set = [
+        ("test", json!("does not fit")),
+        ("mode", json!(name(&arguments.storage))),
+        ("budget GiB", json!(arguments.memory.map(|ByteSize(bytes)| gibibytes(bytes)))),
+        ("k", json!(arguments.experts_per_token)),
+    ];
+    for (column, value) in set {
+        row.insert(column.to_owned(), value);
+    }
+    row
 }
 
 /// What every row of a table has in common: the model, what computed, and the build.
@@ -252,6 +286,21 @@ fn queue(samples: &[Sample]) -> Row {
         ("host ms/token", if counted { json!(round(host, 3)) } else { Value::Null }),
     ];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Where the time of a token went. Nothing on a GPU, which runs a step as one piece.
+fn phases(plan: &Plan, samples: &[Sample]) -> Row {
+    let tokens = samples.iter().map(|sample| sample.tokens).sum::<usize>().max(1) as u32;
+    let sums = samples.iter().fold(Phases::default(), |mut sums, sample| {
+        sums.add(&Phases::of(&sample.stages, &sample.counters, sample.time));
+        sums
+    });
+    let each = |time: Duration| match plan.device {
+        None => json!(round((time / tokens).as_secs_f64() * 1e3, 3)),
+        Some(_) => Value::Null,
+    };
+    let named = sums.named().into_iter();
+    named.map(|(name, time)| (format!("{name}{PHASE_UNIT}"), each(time))).collect()
 }
 
 /// Bytes of memory that the arithmetic of a run reads.

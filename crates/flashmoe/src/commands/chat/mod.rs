@@ -128,7 +128,7 @@ impl Chat<'_> {
                     None => self.gauge(),
                 }
                 if self.stats {
-                    say(&account.line(&self.terminal.loaded.engine, &report));
+                    say(&account.lines(&self.terminal.loaded.engine, &report));
                 }
             }
             // A full context or a failed read ends the answer, not the conversation.

@@ -38,21 +38,29 @@ pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()>
     }
     let mut model = arguments.model.clone();
     let remote = crate::models::remote(&model.model)?;
-    let preview = remote.map(|name| preview::preview(&name, model.memory)).transpose()?;
+    let assumed = arguments.machine.as_ref();
+    let spare = assumed.map(|machine| ByteSize(machine::Memory::of(machine.ram).spare()));
+    let budget = model.memory.or(spare);
+    let preview = remote.map(|name| preview::preview(&name, budget)).transpose()?;
     if let Some(preview) = &preview {
         model.model.clone_from(&preview.headers.path);
     }
-    let plan = Plan::resolve(&model, Seats::CONVERSATION)?;
-    let load = machine::load();
-    let speeds =
-        Speeds::measure_at(&plan, preview.as_ref().map(|preview| preview.place.as_path()))?;
+    let plan = Plan::resolve_on(&model, Seats::CONVERSATION, assumed)?;
+    let load = assumed.is_none().then(machine::load).flatten();
+    let speeds = match assumed {
+        Some(machine) => Speeds::assumed(machine, &plan)?,
+        None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
+    };
     let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
     if arguments.json {
         let object = as_json(&plan, &speeds, prediction.as_ref(), load);
         writeln!(out, "{object}").map_err(Failure::io)?;
         return Ok(());
     }
-    let measured = measured(&plan, load);
+    let measured = match assumed {
+        Some(_) => "assumed by --machine".to_owned(),
+        None => measured(&plan, load),
+    };
     let (expected, details) = match (&prediction, &plan.device) {
         (Some(prediction), _) => (
             format!(
@@ -72,12 +80,13 @@ pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()>
         Some(preview) => preview.name.clone(),
         None => crate::models::short_name(&model.model),
     };
-    let mut lines = vec![headline(&plan, &name), format!("runs here: yes, {expected}")];
+    let place = if assumed.is_some() { "would run there" } else { "runs here" };
+    let mut lines = vec![headline(&plan, &name), format!("{place}: yes, {expected}")];
     if let Some(preview) = &preview {
         lines.extend(preview.lines.iter().cloned());
     }
     lines.push(String::new());
-    lines.extend(account(&plan));
+    lines.extend(account(&plan, assumed.is_some()));
     lines.push(String::new());
     lines.extend(details);
     lines.push(String::new());
@@ -141,7 +150,7 @@ fn as_json(
     })
 }
 
-fn account(plan: &Plan) -> Vec<String> {
+fn account(plan: &Plan, assumed: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut row = |name: &str, bytes: u64, note: String| {
         lines.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
@@ -209,6 +218,7 @@ fn account(plan: &Plan) -> Vec<String> {
     let source = match plan.budget_source {
         BudgetSource::Asked => "asked for with --memory",
         BudgetSource::Group => "85 % of what the control group leaves",
+        BudgetSource::Machine if assumed => "85 % of the memory that --machine leaves",
         BudgetSource::Machine => "85 % of the memory available now",
     };
     row("budget", plan.budget, source.to_owned());

@@ -94,7 +94,7 @@ impl Sizes {
         let all = plan.checkpoint.expert_bytes() as f64;
         let share = match (&plan.slots, plan.arguments.storage) {
             (_, StorageChoice::Resident) => 1.0,
-            (Some(slots), StorageChoice::Budget) => {
+            (Some(slots), storage) if storage.has_slots() => {
                 slots.slots() as f64 / slots.experts().max(1) as f64
             }
             // The page cache gets what the process does not take.
@@ -103,7 +103,7 @@ impl Sizes {
                 (left / all.max(1.0)).min(1.0)
             }
         };
-        let grows = share < 1.0 && plan.arguments.storage == StorageChoice::Budget;
+        let grows = share < 1.0 && plan.arguments.storage.has_slots();
         let slots = plan.slots.as_ref().filter(|_| grows).map(|slots| slots.bytes() as f64);
         let heads = &plan.config.attention;
         let attention = plan.config.attention_layers();

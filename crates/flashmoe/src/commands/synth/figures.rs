@@ -50,6 +50,7 @@ fn sequence(config: &ModelConfig, kv_type: KvType) -> [u64; 2] {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: 1,
+        row_cache: 0,
     };
     [
         Requirements::key_value_bytes_per_token(config, &options),
@@ -64,6 +65,7 @@ fn weights(name: &str, experts: &str, trunk: &str) -> [u64; 3] {
         shape: name.to_owned(),
         destination: "nowhere".into(),
         layers: None,
+        distinct: None,
         experts: stored(experts),
         trunk: stored(trunk),
         group: if experts == "int4" { 32 } else { 64 },

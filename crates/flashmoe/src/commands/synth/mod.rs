@@ -10,6 +10,7 @@ mod content;
 mod deepseek_v4;
 #[cfg(test)]
 mod figures;
+mod flash_next;
 mod gemma4;
 mod latent;
 mod shape;

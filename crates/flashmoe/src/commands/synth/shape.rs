@@ -15,7 +15,7 @@ use store::format::{Configuration, Element, Integer, Projection, ProjectionShape
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, gemma4, latent, sigmoid};
+use super::{deepseek_v4, flash_next, gemma4, latent, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -64,8 +64,12 @@ impl Shape {
     }
 }
 
-/// Refuses blocks where they cannot be written.
-fn check_blocks(arguments: &SynthArguments) -> Result<()> {
+/// Refuses what a layout has no files for: blocks, and layers that share one.
+fn check_layout(arguments: &SynthArguments) -> Result<()> {
+    if arguments.distinct.is_some() && arguments.layout == LayoutChoice::Mlx {
+        let problem = "--distinct: files of safetensors hold several layers; use --layout native";
+        return Err(Failure::usage(problem.to_owned()).into());
+    }
     for (option, stored) in [("--experts", arguments.experts), ("--trunk", arguments.trunk)] {
         let StoredAs::Blocks(format) = stored else { continue };
         let name = format.name();
@@ -108,6 +112,8 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "tiny-v4" => deepseek_v4::tiny(),
         "gemma-4-26b-a4b" => gemma4::a4b(),
         "tiny-gemma" => gemma4::tiny(),
+        "flash-next" => flash_next::released(),
+        "tiny-flash-next" => flash_next::tiny(),
         "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
         "tiny" => published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512),
         "tiny-next" => next(published([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)),
@@ -117,7 +123,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
 
 /// What the arguments ask for.
 pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
-    check_blocks(arguments)?;
+    check_layout(arguments)?;
     let mut config = match named(&arguments.shape) {
         Some(config) => config,
         None => read_config(Path::new(&arguments.shape))?,
@@ -141,6 +147,10 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let known = Configuration::new(Path::new(&arguments.shape), config.clone());
     let known = known.map_err(|error| Failure::model(error.into()))?;
     let model = ModelConfig::read(&known).map_err(Failure::engine)?;
+    if model.ngrams.is_some() && arguments.layout == LayoutChoice::Native {
+        let reason = "--layout native: packs have no place for rows of n-grams; use --layout mlx";
+        return Err(Failure::usage(reason.to_owned()).into());
+    }
     let tensors = tensors(&model, arguments)?;
     let encoding = encoding(arguments.experts, arguments.group)?;
     let (inner, hidden) = (model.moe.intermediate, model.hidden);
@@ -151,7 +161,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let layers: Vec<_> =
         model.layers.iter().map(|spec| has_experts(spec).then_some(experts)).collect();
     let prefix = match model.family {
-        Family::Qwen35Moe => "language_model.",
+        Family::Qwen35Moe | Family::Qwen4Exp => "language_model.",
         _ => "",
     };
     if let Some(quantization) = quantization(arguments, prefix, &tensors, &layers) {
@@ -184,18 +194,28 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             prefix,
             tensors,
             layers,
-            recipe: json!({ "shape": arguments.shape, "seed": arguments.seed }),
+            recipe: recipe(arguments),
             tokenizer: arguments.tokenizer.clone(),
+            distinct: arguments.distinct.map(usize::from),
         },
     })
+}
+
+/// What a pack notes of how it was made.
+fn recipe(arguments: &SynthArguments) -> Value {
+    let mut recipe = json!({ "shape": arguments.shape, "seed": arguments.seed });
+    if let Some(distinct) = arguments.distinct {
+        recipe["distinct"] = distinct.into();
+    }
+    recipe
 }
 
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, gemma-4-26b-a4b, tiny, tiny-next, tiny-oss, tiny-latent, \
-             tiny-v4, tiny-glm, tiny-minimax, tiny-gemma";
+             glm-4.7-flash, minimax-m2, flash-next, gemma-4-26b-a4b, tiny, tiny-next, tiny-oss, tiny-latent, \
+             tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next, tiny-gemma";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -388,7 +408,10 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     for (layer, spec) in model.layers.iter().enumerate() {
         let (name, attention) =
             (|part: &str| format!("layers.{layer}.{part}"), model.attention_of(layer));
-        add(name("input_layernorm"), &[hidden], plain);
+        flash_next::layer(model, layer, (trunk, plain), &mut add);
+        if model.gated.is_none() {
+            add(name("input_layernorm"), &[hidden], plain);
+        }
         if let Some(hyper) = &model.hyper {
             for part in ["attn_hc", "ffn_hc"] {
                 let outputs = (hyper.outputs(), 3);
@@ -469,7 +492,9 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                 add(name("self_attn.o_proj"), &[hidden, queries], trunk);
             }
         }
-        add(name("post_attention_layernorm"), &[hidden], plain);
+        if model.gated.is_none() {
+            add(name("post_attention_layernorm"), &[hidden], plain);
+        }
         if let FeedForward::Dense { inner } | FeedForward::Both { inner } = spec.feed_forward {
             add(name("mlp.gate_proj"), &[inner, hidden], trunk);
             add(name("mlp.up_proj"), &[inner, hidden], trunk);
@@ -512,7 +537,13 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
     if let Some(hyper) = &model.hyper {
         deepseek_v4::site(hyper, hidden, "hc_head", (hyper.streams, 1), &mut add);
     }
-    add("norm".to_owned(), &[hidden], plain);
+    match &model.gated {
+        Some(gated) => {
+            let encodings = (trunk, plain);
+            flash_next::site(gated, hidden, "hyper_connection_mixer", encodings, &mut add);
+        }
+        None => add("norm".to_owned(), &[hidden], plain),
+    }
     if !model.tied_head {
         add("lm_head".to_owned(), &[model.vocabulary, hidden], ends);
     }

@@ -34,13 +34,21 @@ impl Values {
             "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
             // It is divided by the root of the width when it is loaded.
             "norm" if name.contains("mlp.gate") => normal_around((columns as f32).sqrt()),
-            _ if last.ends_with("norm") || last.contains("layernorm") => Self::AroundOne,
+            _ if last.ends_with("norm")
+                || last.starts_with("norm_")
+                || last.contains("layernorm") =>
+            {
+                Self::AroundOne
+            }
             "layer_scalar" | "expert_scale" => Self::AroundOne,
             "conv1d" => normal(0.5),
             "gate" | "router" => normal(3.0 * unit),
             "embed_tokens" => normal(1.0),
+            _ if last.starts_with("shard_") => normal(1.0),
             "lm_head" => normal(2.0 * unit),
-            "o_proj" | "o_b_proj" | "out_proj" | "down_proj" => normal(BRANCH_GAIN * unit),
+            "o_proj" | "o_b_proj" | "out_proj" | "down_proj" | "value_proj" => {
+                normal(BRANCH_GAIN * unit)
+            }
             _ => normal(unit),
         }
     }

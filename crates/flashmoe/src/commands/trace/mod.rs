@@ -12,7 +12,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 use store::cache::PolicyKind;
-use store::trace::replay::{Scope, replay, replay_belady};
+use store::cache::policy::DecayedLfru;
+use store::trace::replay::{Scope, fixed, replay, replay_belady};
+use store::trace::stats::NextLayer;
 use store::trace::{Trace, TraceError, stats};
 
 use super::table;
@@ -42,6 +44,11 @@ pub(crate) fn trace(arguments: &TraceArguments, out: &mut dyn Write) -> Result<(
 }
 
 fn replay_rows(arguments: &TraceReplayArguments) -> Result<Vec<Map<String, Value>>> {
+    let wrong = arguments.half_life.iter().find(|value| !(**value > 0.0 && value.is_finite()));
+    if let Some(value) = wrong {
+        let reason = format!("--half-life {value}: give numbers of steps above 0");
+        return Err(Failure::usage(reason).into());
+    }
     let mut rows = Vec::new();
     for (name, trace) in read_all(&arguments.input)? {
         for &percent in &arguments.slots {
@@ -61,7 +68,11 @@ fn replay_rows(arguments: &TraceReplayArguments) -> Result<Vec<Map<String, Value
             };
             let under =
                 |policy: PolicyKind| round(replay(&trace, scope, || policy.build()).percent(), 1);
-            rows.push(object(json!({
+            let half_lives = arguments.half_life.iter().map(|&half_life| {
+                let hits = replay(&trace, scope, || Box::new(DecayedLfru { half_life }));
+                (format!("LFRU {half_life} %"), json!(round(hits.percent(), 1)))
+            });
+            let mut row = object(json!({
                 "trace": name,
                 "slots": slots,
                 "of experts %": percent,
@@ -69,7 +80,10 @@ fn replay_rows(arguments: &TraceReplayArguments) -> Result<Vec<Map<String, Value
                 "LFU %": under(PolicyKind::Lfu),
                 "LFRU %": under(PolicyKind::DecayedLfru),
                 "Belady %": round(replay_belady(&trace, scope).percent(), 1),
-            })));
+                "fixed %": round(fixed(&trace, layer).percent(), 1),
+            }));
+            row.extend(half_lives);
+            rows.push(row);
         }
     }
     Ok(rows)
@@ -78,8 +92,10 @@ fn replay_rows(arguments: &TraceReplayArguments) -> Result<Vec<Map<String, Value
 /// One row per layer, then their mean.
 fn stats_rows(name: &str, trace: &Trace) -> Vec<Map<String, Value>> {
     let layers: Vec<_> = (0..trace.layers).map(|layer| stats::layer(trace, layer)).collect();
-    let row = |layer: Value, figures: [f64; 5]| {
-        let [overlap, gini, coverage, least, top_quarter] = figures.map(|value| round(value, 3));
+    let next = |layer: usize| (layer + 1 < trace.layers).then(|| stats::next_layer(trace, layer));
+    let row = |layer: Value, figures: [f64; 6], next: Option<NextLayer>| {
+        let [overlap, gini, coverage, least, top_quarter, window] =
+            figures.map(|value| round(value, 3));
         object(json!({
             "trace": name,
             "layer": layer,
@@ -89,18 +105,33 @@ fn stats_rows(name: &str, trace: &Trace) -> Vec<Map<String, Value>> {
             "coverage": coverage,
             "least": least,
             "top quarter": top_quarter,
+            "30 tokens": window,
+            "next by this layer": next.map(|next| round(next.together, 3)),
+            "next by use": next.map(|next| round(next.by_use, 3)),
         }))
     };
     let figures = |layer: &stats::LayerStats| {
-        [layer.overlap, layer.gini, layer.coverage, layer.least, layer.top_quarter]
+        let &stats::LayerStats { overlap, gini, coverage, least, top_quarter, window, .. } = layer;
+        [overlap, gini, coverage, least, top_quarter, window]
     };
-    let mut rows: Vec<_> =
-        layers.iter().enumerate().map(|(i, layer)| row(json!(i), figures(layer))).collect();
+    let nexts: Vec<_> = (0..layers.len()).map(next).collect();
+    let mut rows: Vec<_> = layers
+        .iter()
+        .zip(&nexts)
+        .enumerate()
+        .map(|(i, (layer, next))| row(json!(i), figures(layer), *next))
+        .collect();
     let count = layers.len().max(1) as f64;
-    let mean = layers.iter().map(figures).fold([0.0; 5], |sum, layer| {
+    let mean = layers.iter().map(figures).fold([0.0; 6], |sum, layer| {
         std::array::from_fn(|figure| sum[figure] + layer[figure] / count)
     });
-    rows.push(row(json!("mean"), mean));
+    let known: Vec<NextLayer> = nexts.into_iter().flatten().collect();
+    let pairs = known.len().max(1) as f64;
+    let next = (!known.is_empty()).then(|| NextLayer {
+        together: known.iter().map(|next| next.together).sum::<f64>() / pairs,
+        by_use: known.iter().map(|next| next.by_use).sum::<f64>() / pairs,
+    });
+    rows.push(row(json!("mean"), mean, next));
     rows
 }
 

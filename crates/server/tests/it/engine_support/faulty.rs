@@ -148,8 +148,8 @@ impl Backend for Faulty {
         fn commit(&mut self);
         fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError>;
         fn embed(&mut self, table: MatrixId);
-        fn logits(&mut self, tokens: &[usize], norm: VectorId, head: MatrixId) -> Result<&mut [f32], EngineError>;
-        fn most_likely(&mut self, token: usize, norm: VectorId, head: MatrixId) -> Option<Result<u32, EngineError>>;
+        fn logits(&mut self, tokens: &[usize], norm: Option<VectorId>, head: MatrixId) -> Result<&mut [f32], EngineError>;
+        fn most_likely(&mut self, token: usize, norm: Option<VectorId>, head: MatrixId) -> Option<Result<u32, EngineError>>;
         fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError>;
     }
 
@@ -194,7 +194,7 @@ impl Backend for Faulty {
     fn rank(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
         wanted: Wanted,
         out: &mut Ranked,

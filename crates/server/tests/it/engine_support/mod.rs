@@ -25,6 +25,7 @@ use server::work::{
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
+use store::rows::RowOptions;
 use store::trunk::LoadMode;
 use text::{Language, Message, OnFull, Role, TemplateHost};
 
@@ -102,6 +103,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
+    let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);
     let options = match &setting.slow {
@@ -130,12 +132,14 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         delta_form: DeltaForm::Step,
         top_k: config.moe.top_k,
         round_tokens: setting.drafting.as_ref().map_or(1, |_| ROUND_TOKENS),
+        row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let compute = Compute::new(options).unwrap();
-    let backend =
+    let mut backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
+    backend.set_rows(rows).unwrap();
     let device: Device = Box::new(backend);
     let device = match &setting.between.0 {
         Some(between) => between(device),

@@ -25,6 +25,8 @@ pub enum Family {
     MinimaxM2,
     /// Gemma-4 with experts: attention of two shapes, dense network and mixture next to each other, norms after blocks.
     Gemma4,
+    /// Qwen3.8-Flash-Next: gated residual streams, the delta rule, attention to chosen keys, rows of hashed n-grams.
+    Qwen4Exp,
 }
 
 /// What is known of a family before its other keys are read.
@@ -38,7 +40,7 @@ struct Row {
     zero_centred_norms: bool,
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -100,6 +102,12 @@ const ROWS: [Row; 11] = [
         zero_centred_norms: false,
     },
     Row {
+        family: Family::Qwen4Exp,
+        name: "Qwen3.8-Flash-Next",
+        model_types: &["qwen4_exp", "qwen4_exp_text"],
+        zero_centred_norms: true,
+    },
+    Row {
         family: Family::Gemma4,
         name: "Gemma-4",
         model_types: &["gemma4", "gemma4_text"],
@@ -112,7 +120,7 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
-     minimax_m2 (MiniMax-M2), gemma4 (Gemma-4 26B-A4B)";
+     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), gemma4 (Gemma-4 26B-A4B)";
 
 /// Names that users know of families that are not computed.
 const OTHERS: [(&str, &str); 10] = [

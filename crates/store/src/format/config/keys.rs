@@ -104,6 +104,7 @@ const OTHERS: &[Family] = &[
     Family::Qwen35Moe,
     Family::Qwen3Moe,
     Family::Qwen3Next,
+    Family::Qwen4Exp,
     Family::Gemma4,
 ];
 /// Families whose head is not the embedding unless they say so.
@@ -118,6 +119,7 @@ const UNTIED: &[Family] = &[
     Family::Qwen35Moe,
     Family::Qwen3Moe,
     Family::Qwen3Next,
+    Family::Qwen4Exp,
 ];
 /// Below this part, no value of any head is rotated.
 const FACTOR_MIN: f64 = 1e-4;
@@ -271,6 +273,8 @@ keys! {
             "sliding_attention",
             "compressed_sparse_attention",
             "heavily_compressed_attention",
+            "indexed_attention",
+            "qwen_sparse_attention",
         ]),
         "the mixer of each layer.";
     SLIDING_WINDOW: Size = "sliding_window", Place::Text, Null::Unread, Effect::Answer,
@@ -372,6 +376,63 @@ keys! {
     HC_EPS: Number = "hc_eps", Place::Text, Null::Refused, Effect::Answer,
         Absent::Is("1e-6"), Number(EPSILON_MIN..=1.0),
         "added where streams are mixed.";
+    HC_COUNT: Size = "hc_count", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(2..=8),
+        "residual streams, as Qwen3.8-Flash-Next has it.";
+    HC_LOWRANK: Size = "hc_lowrank", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=WIDTH_MAX),
+        "width between the two matrices of a gate of streams.";
+    OUTPUT_GATE_TYPE: OneOf = "output_gate_type", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, OneOf(&["sigmoid", "silu"]),
+        "function of the output gate of the delta rule, in Qwen3.8-Flash-Next.";
+    INDEXER_N_HEADS: Size = "indexer_n_heads", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=1024),
+        "query heads of what chooses keys.";
+    INDEXER_KV_HEADS: Only = "indexer_kv_heads", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Only(1),
+        "its key heads.";
+    INDEXER_HEAD_DIM: Size = "indexer_head_dim", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(2..=4096),
+        "values of its heads.";
+    INDEXER_BUDGET: Size = "indexer_budget", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=1 << 20),
+        "tokens of whole units that a token sees at most.";
+    INDEXER_COMPRESS_RATIO: Size = "indexer_compress_ratio", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=256),
+        "tokens of a unit.";
+    PLE_LAYER_IDS: Sizes = "ple_layer_ids", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Sizes(1..=1024),
+        "layers that add rows of hashed n-grams; the first layer is 1.";
+    PLE_EMBED_DIM: Size = "ple_embed_dim", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=WIDTH_MAX),
+        "values of all rows of a token together.";
+    PLE_CONV_KERNEL_SIZE: Size = "ple_conv_kernel_size", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as ple_conv_kernel"), Size(2..=16),
+        "taps of the convolution behind those rows.";
+    PLE_CONV_KERNEL: Size = "ple_conv_kernel", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as ple_conv_kernel_size"), Size(2..=16),
+        "the same under its other name.";
+    NGRAM_SIZE: Size = "ngram_size", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(2..=8),
+        "tokens of the longest n-gram; also the distance of the taps.";
+    HEADS_PER_NGRAM: Size = "heads_per_ngram", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=64),
+        "rows of a token for each length of n-grams.";
+    NGRAM_VOCAB_SIZE_BASE: Size = "ngram_vocab_size_base", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(2..=1 << 30),
+        "what the sizes of the tables of n-grams, which are primes, are not below.";
+    NGRAM_VOCAB_DIVISOR: Size = "make_ngram_vocab_size_divisible_by", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=1 << 20),
+        "what the rows of all tables together are a multiple of.";
+    SPLIT_NGRAM_PARTS: Size = "split_ngram_parts", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=65_536),
+        "tensors that hold those rows.";
+    NGRAM_SEED: Size = "seed", Place::Text, Null::Absent, Effect::Answer,
+        Absent::Is("1234"), Size(0..=1 << 62),
+        "seed of the hash of n-grams; published configurations do not have it.";
+    NGRAM_EOS_TOKEN_ID: Tokens = "eos_token_id", Place::Text, Null::Absent, Effect::Answer,
+        Absent::Means("refused where n-grams are hashed"), Tokens,
+        "the token before which the hash of n-grams does not look.";
     EXPERT_ROWS: OneOf = "expert_rows", Place::Text, Null::Refused, Effect::Answer,
         Absent::Is("\"in_turns\""), OneOf(&["apart", "in_turns"]),
         "rows of gate and up in experts of gpt-oss, in turns if absent; no published configuration has it.";
@@ -486,6 +547,7 @@ pub fn twins() -> Vec<[Box<dyn AnyKey>; 2]> {
         [Box::new(NUM_EXPERTS), Box::new(NUM_LOCAL_EXPERTS)],
         [Box::new(NUM_EXPERTS), Box::new(N_ROUTED_EXPERTS)],
         [Box::new(NUM_LOCAL_EXPERTS), Box::new(N_ROUTED_EXPERTS)],
+        [Box::new(PLE_CONV_KERNEL_SIZE), Box::new(PLE_CONV_KERNEL)],
     ]
 }
 

@@ -164,6 +164,7 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
         tensors: found.tensors,
         experts: found.experts,
         norms_are_zero_centred: false,
+        row_tables: found.row_tables,
         skipped,
         unused: found.unused,
         pack: None,

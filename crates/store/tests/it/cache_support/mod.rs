@@ -120,6 +120,7 @@ pub(crate) fn described(root: &Path, layers: Vec<(Vec<ExpertExtents>, u64)>) -> 
         chat_template: None,
         tensors: BTreeMap::new(),
         experts: described,
+        row_tables: BTreeMap::new(),
         norms_are_zero_centred: false,
         skipped: Vec::new(),
         unused: Vec::new(),

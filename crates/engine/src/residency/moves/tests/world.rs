@@ -238,6 +238,7 @@ fn checkpoint(root: &Path, layers: usize, experts: usize) -> Checkpoint {
         chat_template: None,
         tensors: BTreeMap::new(),
         experts: described,
+        row_tables: BTreeMap::new(),
         norms_are_zero_centred: false,
         skipped: Vec::new(),
         unused: Vec::new(),

@@ -1,0 +1,140 @@
+//! What layers keep of a sequence beside keys and values or a recurrent state, and where it lies: keys of an indexer, and
+//! what layers of hashed n-grams need of the tokens before.
+//!
+//! Of a fixed size, in the state of the sequence, are rings: what belongs to position `p` is in place `p` modulo their
+//! length, and each is long enough for a round. Complete index keys lie in pages, as the sequence grows.
+
+use std::ops::Range;
+
+use kernels::KvType;
+
+use super::compressed_layout::key_type;
+use super::page_rows::Strips;
+use super::snapshot::PAGE_TOKENS;
+use crate::model::config::{Mixer, ModelConfig};
+
+/// A ring of rows of floats in the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    /// First value among those of all rings.
+    start: usize,
+    rows: usize,
+    width: usize,
+}
+
+impl Ring {
+    /// Its values.
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.rows * self.width
+    }
+
+    /// What belongs to a position, within the ring.
+    pub(crate) fn row(&self, position: usize) -> Range<usize> {
+        let start = position % self.rows * self.width;
+        start..start + self.width
+    }
+
+    /// Positions that have a row.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// Sizes and places of all layers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SideLayout {
+    /// By layer: keys of tokens whose unit is not complete.
+    index: Vec<Option<Ring>>,
+    /// By layer: what the convolution of n-grams has seen, and the token's id as bits of the last value.
+    ngrams: Vec<Option<Ring>>,
+    /// By layer: the first byte of its index keys in a page.
+    keys: Vec<usize>,
+    /// Layers with index keys.
+    indexed: usize,
+    unit: usize,
+    key_bytes: usize,
+    pub(crate) state_values: usize,
+}
+
+impl SideLayout {
+    /// What `config`'s layers keep; index keys begin at byte `page` of a page.
+    pub(crate) fn new(config: &ModelConfig, kv_type: KvType, mut page: usize) -> Self {
+        let mut this = Self { unit: 1, ..Self::default() };
+        if let Some(index) = &config.index {
+            // Caches in which keys are in 4 bits are refused for these models.
+            let kind = key_type(kv_type).unwrap_or(KvType::F16);
+            (this.unit, this.key_bytes) = (index.unit, kind.bytes_of_head(index.dim));
+        }
+        for (layer, spec) in config.layers.iter().enumerate() {
+            let index = config.index.filter(|_| spec.mixer == Mixer::Attention);
+            let index = index.map(|index| this.push(index.kept_tokens(), index.dim));
+            this.keys.push(page);
+            if index.is_some() {
+                this.indexed += 1;
+                page += PAGE_TOKENS / this.unit * this.key_bytes;
+            }
+            this.index.push(index);
+            let ngrams = config.ngrams.as_ref().filter(|it| it.place(layer).is_some());
+            let width = config.streams() * config.hidden + 1;
+            let ngrams = ngrams.map(|ngrams| this.push(ngrams.kept_tokens(), width));
+            this.ngrams.push(ngrams);
+        }
+        this
+    }
+
+    fn push(&mut self, rows: usize, width: usize) -> Ring {
+        let ring = Ring { start: self.state_values, rows, width };
+        self.state_values += rows * width;
+        ring
+    }
+
+    /// The ring of a layer's index keys, where it has one.
+    pub(crate) fn index(&self, layer: usize) -> Option<Ring> {
+        self.index.get(layer).copied().flatten()
+    }
+
+    /// The ring of a layer's n-grams, where it has one.
+    pub(crate) fn ngrams(&self, layer: usize) -> Option<Ring> {
+        self.ngrams.get(layer).copied().flatten()
+    }
+
+    /// Values of the state that belong to a ring.
+    pub(super) fn range(ring: Option<Ring>) -> Range<usize> {
+        ring.map_or(0..0, |ring| ring.range())
+    }
+
+    /// Bytes of a page's index keys.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.indexed * PAGE_TOKENS / self.unit * self.key_bytes
+    }
+
+    /// Where index keys of a layer lie in a page: those of its units `units`.
+    pub(crate) fn keys(&self, layer: usize, units: Range<usize>) -> Range<usize> {
+        let start = self.keys[layer];
+        start + units.start * self.key_bytes..start + units.end * self.key_bytes
+    }
+
+    /// The rows of a page, in the order of layers.
+    pub(super) fn strips(&self) -> Strips {
+        Strips { count: self.indexed, ratio: self.unit, row: self.key_bytes }
+    }
+
+    fn rings(&self) -> impl Iterator<Item = &Ring> {
+        self.index.iter().chain(&self.ngrams).flatten()
+    }
+
+    /// Most tokens that write to different rows of all rings.
+    pub(super) fn round_tokens(&self) -> usize {
+        self.rings().map(Ring::rows).min().unwrap_or(usize::MAX)
+    }
+
+    /// The bytes of the state of all rings that the token at `position` writes over.
+    pub(super) fn overwritten(&self, position: usize) -> Vec<Range<usize>> {
+        let bytes = |ring: &Ring| {
+            let row = ring.row(position);
+            let value = size_of::<f32>();
+            (ring.start + row.start) * value..(ring.start + row.end) * value
+        };
+        self.rings().map(bytes).collect()
+    }
+}

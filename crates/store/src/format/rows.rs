@@ -1,0 +1,191 @@
+//! Tables of rows of which a token needs few: what the layers of hashed n-grams of Qwen3.8-Flash-Next look up.
+//!
+//! A table is no tensor of the trunk. It has hundreds of millions of rows, which are read one by one where they lie
+//! ([`crate::rows`]), so that a checkpoint describes it by where its parts are and nothing of it is loaded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use kernels::format::Encoding;
+
+use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::{CheckpointFile, Extent, FileId, Tensor};
+
+/// The end of the canonical name of a table.
+pub const NGRAM_TABLE: &str = "ple.ple_embedding.ngram_embedding";
+
+/// What follows `layers.N.` in a canonical name of this family alone.
+pub(crate) const LAYER_TENSORS: [&str; 20] = [
+    "attn_hyper_connection.hc_norm",
+    "attn_hyper_connection.input_mix_weight_down",
+    "attn_hyper_connection.input_mix_weight_up",
+    "attn_hyper_connection.block_inject_weight",
+    "mlp_hyper_connection.hc_norm",
+    "mlp_hyper_connection.input_mix_weight_down",
+    "mlp_hyper_connection.input_mix_weight_up",
+    "mlp_hyper_connection.block_inject_weight",
+    "self_attn.indexer.index_qk_proj",
+    "self_attn.indexer.q_layernorm",
+    "self_attn.indexer.k_layernorm",
+    "ple.key_proj",
+    "ple.value_proj",
+    "ple.norm_key",
+    "ple.norm_query",
+    "ple.norm_conv",
+    "ple.conv1d",
+    NUMBERS[0],
+    NUMBERS[1],
+    NUMBERS[2],
+];
+
+/// Those of them that are whole numbers: constants of the hash, which follow from the configuration.
+pub(crate) const NUMBERS: [&str; 3] = [
+    "ple.ple_embedding.layer_multipliers",
+    "ple.ple_embedding.ngram_heads_vocab_sizes",
+    "ple.ple_embedding.ngram_heads_offsets",
+];
+
+/// What lies outside of layers.
+pub(crate) const MODEL_TENSORS: [&str; 3] = [
+    "hyper_connection_mixer.hc_norm",
+    "hyper_connection_mixer.input_mix_weight_down",
+    "hyper_connection_mixer.input_mix_weight_up",
+];
+
+/// The norm by which files tell whether the family's norms are stored around zero, and its name.
+pub(crate) fn norm_that_tells(tensors: &BTreeMap<String, Tensor>) -> Option<(&str, &Tensor)> {
+    let (name, norm) = tensors.get_key_value("layers.0.attn_hyper_connection.hc_norm")?;
+    Some((name, norm))
+}
+
+/// A table whose rows are looked up by number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowTable {
+    /// Rows of all parts.
+    pub rows: u64,
+    /// Values of a row.
+    pub columns: usize,
+    /// Encoding of the values; a row is whole bytes of it.
+    pub encoding: Encoding,
+    /// The parts, in order of their rows.
+    pub parts: Vec<RowPart>,
+}
+
+/// Rows that lie one after the other in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowPart {
+    /// Number of the first of them.
+    pub first: u64,
+    /// Where they lie.
+    pub extent: Extent,
+}
+
+impl RowTable {
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.encoding.matrix_bytes(1, self.columns)
+    }
+
+    /// Bytes of all rows.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.extent.length).sum()
+    }
+
+    /// Where a row lies; `None` for one that does not exist.
+    pub fn place(&self, row: u64) -> Option<Extent> {
+        let next = self.parts.partition_point(|part| part.first <= row);
+        let part = self.parts[..next].last().filter(|_| row < self.rows)?;
+        let length = self.row_bytes() as u64;
+        let offset = part.extent.offset + (row - part.first) * length;
+        Some(Extent { offset, length, ..part.extent })
+    }
+}
+
+/// The part that a canonical name below a layer means: its number, or none where the table is one tensor. `None` for
+/// another name.
+pub(crate) fn part(rest: &str) -> Option<Option<usize>> {
+    let rest = rest.strip_prefix(NGRAM_TABLE)?;
+    if rest.is_empty() {
+        return Some(None);
+    }
+    let number = rest.strip_prefix(".shard_").or_else(|| rest.strip_prefix(".shards."))?;
+    super::names::number(number).map(Some)
+}
+
+/// Joins the parts of a layer's table, by number.
+pub(crate) fn join(
+    config: &Path,
+    files: &[CheckpointFile],
+    name: &str,
+    parts: BTreeMap<Option<usize>, (FileId, Tensor)>,
+) -> Result<RowTable, FormatError> {
+    let path = |file: FileId| files[file.0 as usize].path.as_path();
+    let numbered = parts.len() > 1 || !parts.contains_key(&None);
+    let mut table: Option<RowTable> = None;
+    for (expected, (number, (file, tensor))) in parts.into_iter().enumerate() {
+        let own = number.map_or_else(|| name.to_owned(), |it| format!("{name}.shard_{it}"));
+        if numbered && number != Some(expected) {
+            let missing = format!("{name}.shard_{expected}");
+            let found = format!("missing, but {own} is there");
+            return Err(FormatError::invalid(config, missing, found, DOWNLOAD_AGAIN));
+        }
+        let (&[rows, columns], Some(encoding @ Encoding::Float(_))) =
+            (&tensor.shape[..], tensor.element.encoding())
+        else {
+            let found =
+                format!("rows of n-grams as {} in shape {:?}", tensor.element.name(), tensor.shape);
+            let remedy = "use the bf16 release";
+            return Err(FormatError::unsupported(path(file), own, found, remedy));
+        };
+        let known = table.get_or_insert(RowTable { rows: 0, columns, encoding, parts: Vec::new() });
+        if (known.columns, known.encoding) != (columns, encoding) {
+            let found = format!(
+                "rows of {columns} values as {}, those before have {} as {}",
+                encoding.name(),
+                known.columns,
+                known.encoding.name()
+            );
+            return Err(FormatError::invalid(path(file), own, found, DOWNLOAD_AGAIN));
+        }
+        known.parts.push(RowPart { first: known.rows, extent: tensor.weight });
+        known.rows += rows as u64;
+    }
+    Ok(table.expect("a name is only met with a part"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kernels::format::FloatType;
+
+    #[test]
+    fn rows_are_found_in_their_parts() {
+        let part = |first, file, offset, rows: u64| RowPart {
+            first,
+            extent: Extent { file: FileId(file), offset, length: 6 * rows },
+        };
+        let table = RowTable {
+            rows: 9,
+            columns: 3,
+            encoding: Encoding::Float(FloatType::Bf16),
+            parts: vec![part(0, 4, 11, 4), part(4, 2, 100, 4), part(8, 4, 50, 1)],
+        };
+        let place = |row| table.place(row).map(|it| (it.file.0, it.offset, it.length));
+        assert_eq!(place(0), Some((4, 11, 6)));
+        assert_eq!(place(3), Some((4, 29, 6)));
+        assert_eq!(place(4), Some((2, 100, 6)));
+        assert_eq!(place(8), Some((4, 50, 6)));
+        assert_eq!(place(9), None);
+        assert_eq!(table.bytes(), 54);
+    }
+
+    #[test]
+    fn parts_have_numbers_of_one_form() {
+        assert_eq!(super::part(NGRAM_TABLE), Some(None));
+        assert_eq!(super::part(&format!("{NGRAM_TABLE}.shard_12")), Some(Some(12)));
+        assert_eq!(super::part(&format!("{NGRAM_TABLE}.shards.3")), Some(Some(3)));
+        for other in [".shard_01", ".shard_", ".shard_-1", ".shard_1.x", "x"] {
+            assert_eq!(super::part(&format!("{NGRAM_TABLE}{other}")), None, "{other}");
+        }
+    }
+}

@@ -108,13 +108,14 @@ fn attentions(from: &Configuration) -> Result<(AttentionConfig, AttentionConfig)
         _ => windowed.key_value_heads,
     };
     let stated = from.get(&keys::ROPE_PARAMETERS)?.is_some();
-    let part =
-        match (from.required(&keys::FULL_ROPE_TYPE)?, from.stated(&keys::FULL_ROTARY_FACTOR)?) {
-            ("proportional", Some(part)) => part,
-            // The reference's default is that of an object that says nothing else.
-            ("proportional", None) if !stated => from.required(&keys::FULL_ROTARY_FACTOR)?,
-            _ => 1.0,
-        };
+    let part = match from.required(&keys::FULL_ROPE_TYPE)? {
+        // Of an object without it the reference rotates whole heads, and without an object a part: nothing is guessed.
+        "proportional" if stated => from
+            .stated(&keys::FULL_ROTARY_FACTOR)?
+            .ok_or_else(|| from.invalid(&keys::FULL_ROTARY_FACTOR, "missing for full_attention"))?,
+        "proportional" => from.required(&keys::FULL_ROTARY_FACTOR)?,
+        _ => 1.0,
+    };
     let full = AttentionConfig {
         key_value_heads: heads,
         head_dim: dim,

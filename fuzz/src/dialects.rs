@@ -3,10 +3,10 @@
 
 use text::Dialect;
 
-use Dialect::{DeepSeek, Dsml, Glm, Harmony, Hermes, Kimi, MiniMax, QwenXml};
+use Dialect::{DeepSeek, Dsml, Gemma, Glm, Harmony, Hermes, Kimi, MiniMax, QwenXml};
 
 /// Answers that their dialect reads as calls.
-pub(crate) const SAMPLES: [(Dialect, &str); 9] = [
+pub(crate) const SAMPLES: [(Dialect, &str); 10] = [
     (
         Hermes,
         "<think>\nhm\n</think>\n\nHello <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1]}}\n</tool_call>\nbye",
@@ -47,6 +47,11 @@ pub(crate) const SAMPLES: [(Dialect, &str); 9] = [
          {\"b\": \"t\"}<|tool_call_end|><|tool_calls_section_end|>",
     ),
     (
+        Gemma,
+        "<|channel>thought\nhm<channel|>x<|tool_call>call:g{b:<|\"|>t<|\"|>,c:3}<tool_call|>\
+         <|tool_call>call:f{a:[1,{k:true}]}<tool_call|>",
+    ),
+    (
         DeepSeek,
         "hm\n</think>\n\nx<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{\"b\": \"t\"}<｜tool▁call▁end｜>\n\
          <｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": [1]}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -55,6 +60,12 @@ pub(crate) const SAMPLES: [(Dialect, &str); 9] = [
 
 /// What the dialects are made of.
 pub(crate) const WORDS: &[&str] = &[
+    "<|channel>thought",
+    "<channel|>",
+    "<|tool_call>call:",
+    "<tool_call|>",
+    "<|\"|>",
+    "{a:",
     "<think>",
     "</think>",
     "<tool_call>",

@@ -14,6 +14,7 @@ import typing
 
 import deepseek_v4
 import flash_next
+import gemma4
 import gptoss
 import hugging_face
 import latent
@@ -164,6 +165,17 @@ def family_gguf_case(net, suffix, *arguments, tokens=TOKENS):
     return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS, tokens=tokens)
 
 
+def gemma_gguf_case(net, suffix, *arguments):
+    """A net of gemma4.py as llama.cpp's converter writes it."""
+
+    def write(folder):
+        import gemma4_gguf
+
+        gemma4_gguf.write(folder, net, *arguments)
+
+    return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
+
+
 def every_width_and_group(path):
     """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
     sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -275,7 +287,7 @@ def all_cases():
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     cases += flash_next_cases()
-    cases += latent_cases() + plain_cases()
+    cases += latent_cases() + plain_cases() + gemma_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -382,6 +394,39 @@ def plain_cases():
     ]
 
 
+def gemma_cases():
+    gemma = gemma4.GemmaNet("gemma4")
+    # Every width odd in its way, a head for each query, a window that is no multiple of anything.
+    ragged = dataclasses.replace(
+        gemma, name="gemma4-ragged", vocabulary=301, hidden=88, layers=7, interval=6, heads=3, kv_heads=3, head_dim=20,
+        full_kv_heads=3, full_head_dim=44, window=37, dense_width=72, experts=7, top_k=7, expert_width=40, rotary=0.5,
+        softcap=None, flat=True,
+    )
+    # With a window of 1 the cache of transformers keeps everything (a slice from -0 on).
+    projected = dataclasses.replace(
+        gemma, name="gemma4-projected", keys_as_values=False, full_kv_heads=None, tied=False, window=2, layers=3
+    )
+    wide = dataclasses.replace(
+        gemma, name="gemma4-wide", head_dim=256, full_head_dim=512, heads=2, kv_heads=2, window=100, softcap=20.0
+    )
+    # Widths that MLX can group.
+    even = dataclasses.replace(gemma, name="gemma4-even", dense_width=160)
+    nets = (gemma, ragged, projected, wide)
+    return [
+        *(hugging_face_case(net) for net in nets),
+        *(hugging_face_case(net.calm()) for net in nets),
+        hugging_face_case(gemma.calm(), "-sharded", shards=3, skipped=True),
+        hugging_face_case(ragged.calm(), "-f32", dtype="F32"),
+        dataclasses.replace(hugging_face_case(dataclasses.replace(gemma, name="gemma4-long", seed=5).calm()), tokens=700),
+        mlx_lm_case(even.calm(), "4bit", q_bits=4, q_group_size=32),
+        mlx_lm_case(even.calm(), "bf16"),
+        gemma_gguf_case(gemma.calm(), "f32", "F32"),
+        gemma_gguf_case(gemma.calm(), "q8", "Q8_0"),
+        gemma_gguf_case(dataclasses.replace(ragged, vocabulary=320, keys_as_values=True).calm(), "bf16", "BF16"),
+        gemma_gguf_case(dataclasses.replace(gemma, name="gemma4-equal", full_kv_heads=2, keys_as_values=False).calm(), "f32", "F32", False),
+    ]
+
+
 def golden_cases():
     """The small committed set: what fits into a repository."""
     small = Net(
@@ -413,6 +458,10 @@ def golden_cases():
         value_heads=2, linear_dim=16, streams=2, rank=8, index_dim=16, budget=16, ngram_heads=2, ngram_width=32,
         base=20, divisor=2, parts=2,
     ).calm()
+    gemma = gemma4.GemmaNet(
+        "gemma4", hidden=64, layers=3, head_dim=16, full_head_dim=32, window=20, dense_width=48, experts=5, top_k=2,
+        expert_width=32,
+    ).calm()
     cases = [
         hugging_face_case(chosen, skipped=True),
         hugging_face_case(small.calm()),
@@ -429,6 +478,7 @@ def golden_cases():
             ).calm()
         ),
         mlx_lm_case(flash, "4bit", q_bits=4, q_group_size=32),
+        hugging_face_case(gemma, skipped=True),
         gpt_oss_case(gptoss.GptOssNet("gptoss", hidden=96, expert_width=96, experts=6, limit=0.5).calm()),
     ]
     lengths = {
@@ -438,6 +488,7 @@ def golden_cases():
         "flash-next-calm-hf": 70,
         "deepseek-calm-hf": 100,
         "dsv4-calm-hf": 100,
+        "gemma4-calm-hf": 100,
         "glm-flash-calm-mlxlm-4bit": 100,
     }
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

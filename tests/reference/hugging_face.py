@@ -27,7 +27,7 @@ def write(folder, net, *, dtype="BF16", linear_f32=True, fused=None, shards=1, s
     folder.mkdir(parents=True, exist_ok=True)
     values = net.tensors()
     if fused is None:
-        fused = net.family in ("qwen3_5_moe", "qwen4_exp")
+        fused = net.family in ("qwen3_5_moe", "qwen4_exp", "gemma4")
     if not fused:
         values = latent.released(nets.unfuse_experts(values), net.family)
     if skipped:

@@ -148,10 +148,11 @@ def read_as_hugging_face(folder):
             value = np.moveaxis(value, 2, 1)
         if is_shifted_norm(name, config["model_type"].removesuffix("_text")):
             value = value - 1
+        name = name.removeprefix("language_model.").replace("experts.switch_glu.", "switch_mlp.")  # Gemma-4
         if value.ndim == 3:
             # mlx-lm's dots.llm1 keeps the name of the release for experts that it stacks.
             name = name.replace(".mlp.experts.", ".mlp.switch_mlp.")
-        out[name.removeprefix("language_model.")] = np.ascontiguousarray(value)
+        out[name] = np.ascontiguousarray(value)
     for name in [n for n in out if n.endswith("switch_mlp.gate_proj.weight")]:
         p = name.removesuffix("switch_mlp.gate_proj.weight")
         gate, up, down = (out.pop(f"{p}switch_mlp.{x}_proj.weight") for x in ("gate", "up", "down"))
@@ -168,6 +169,6 @@ def is_mlx(folder):
         return True
     for file in folder.glob("*.safetensors"):
         for name, tensor in safetensors_file.read(file).items():
-            if name.endswith(("conv1d.weight", "switch_mlp.gate_proj.weight")):
-                return "switch_mlp" in name or tensor.bits.shape[-1] == 1
+            if name.endswith(("conv1d.weight", "switch_mlp.gate_proj.weight", "switch_glu.gate_proj.weight")):
+                return "switch_" in name or tensor.bits.shape[-1] == 1
     return False

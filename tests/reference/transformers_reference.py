@@ -21,6 +21,8 @@ import transformers
 import deepseek_v4
 import families_gguf
 import flash_next
+import gemma4
+import gemma4_gguf
 import gguf_format
 import gptoss
 import latent
@@ -52,6 +54,7 @@ def load(folder):
         "qwen3_next": transformers.Qwen3NextForCausalLM,
         "qwen4_exp": transformers.Qwen4ExpForCausalLM,
         "gpt_oss": transformers.GptOssForCausalLM,
+        "gemma4": transformers.Gemma4ForCausalLM,
         "deepseek_v4": transformers.DeepseekV4ForCausalLM,
         "deepseek_v3": transformers.DeepseekV3ForCausalLM,
         "kimi_k2": transformers.DeepseekV3ForCausalLM,
@@ -71,7 +74,8 @@ def load(folder):
     in_gguf = gguf_format.is_gguf(folder)
     gpt_oss = release.is_family(folder, "gpt_oss")
     v4 = release.is_family(folder, "deepseek_v4")
-    if not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
+    gemma = text == "gemma4"
+    if not gemma and not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder,
             config=transformers.AutoConfig.for_model(**config) if text == "kimi_k2" else None,
@@ -83,6 +87,11 @@ def load(folder):
         config.pop(key, None)
     if v4:
         config = deepseek_v4.settings(folder)
+    if gemma:
+        config = dict(gemma4.text_config(config))
+        # The stand-in for CUDA does not know the question that this model's masks ask.
+        torch.cuda.is_current_stream_capturing = lambda: False
+        torch.cuda.graphs.is_current_stream_capturing = lambda: False
     settings = transformers.AutoConfig.for_model(**config).get_text_config()
     model = model_class(settings).float()
     model.set_attn_implementation("eager")
@@ -90,6 +99,10 @@ def load(folder):
         tensors = families_gguf.read(folder)
     elif gpt_oss:
         tensors = gptoss.read(folder)
+    elif gemma and in_gguf:
+        tensors = gemma4_gguf.read(folder)
+    elif gemma and not mlx_format.is_mlx(folder):
+        tensors = gemma4.read(folder)
     elif v4:
         tensors = deepseek_v4.read(folder)
     else:
@@ -108,7 +121,8 @@ class RouterMargins:
     def __init__(self, model, top_k):
         self.smallest = float("inf")
         self.top_k = top_k
-        routers = [m for m in model.modules() if type(m).__name__.lower().endswith("topkrouter")]
+        kinds = ("topkrouter", "gemma4textrouter")
+        routers = [m for m in model.modules() if type(m).__name__.lower().endswith(kinds)]
         config = model.config.get_text_config()
         kinds = getattr(config, "mlp_layer_types", None) or []
         others = kinds.count("dense") or getattr(config, "first_k_dense_replace", 0)
@@ -138,7 +152,9 @@ class RouterMargins:
                 margin = float(best[-2] - best[-1]) * ROUTER_MARGIN / INDEX_MARGIN
                 self.smallest = min(self.smallest, margin)
 
-    def watch(self, router, inputs, _output):
+    def watch(self, router, inputs, output):
+        if type(router).__name__ == "Gemma4TextRouter":
+            return self.keep_best(output[0].log())  # probabilities of all experts
         logits = inputs[0].reshape(-1, router.weight.shape[1]) @ router.weight.T
         if id(router) in self.biases:
             return self.watch_groups(router, logits, self.biases[id(router)])
@@ -149,9 +165,13 @@ class RouterMargins:
             logits = 4 * router.moe_statics(logits.softmax(-1))
         if getattr(router, "e_score_correction_bias", None) is not None:
             logits = router.score_fn(logits) + router.e_score_correction_bias
+        self.keep_best(logits)
+
+    def keep_best(self, logits):
+        """The margin between the last of the best `logits` that is chosen and the first that is not."""
         if logits.shape[1] > self.top_k:
             best = logits.topk(self.top_k + 1).values
-            self.smallest = min(self.smallest, float((best[:, -2] - best[:, -1]).min()))
+            self.keep(best[:, -2] - best[:, -1])
 
     def watch_groups(self, router, logits, bias):
         """Margins of groups and of experts in those that stay, as what logits would have to change by at least."""
@@ -181,7 +201,8 @@ def reference(model, tokens):
     """Draws `tokens` token ids and returns {ids, logits, greedy} as Stored tensors."""
     config = model.config.get_text_config()
     vocabulary = config.vocab_size
-    margins = RouterMargins(model, config.num_experts_per_tok)
+    top_k = getattr(config, "top_k_experts", None) or config.num_experts_per_tok
+    margins = RouterMargins(model, top_k)
     for seed in range(SEED_ATTEMPTS):
         random = np.random.default_rng(seed)
         ids = torch.from_numpy(random.integers(SPECIAL_TOKENS, vocabulary - 16, (1, tokens)))

@@ -281,6 +281,7 @@ impl Engine {
         let feed_forward = match program.spec.feed_forward {
             FeedForward::Mixture => "mixture",
             FeedForward::Dense { .. } => "dense",
+            FeedForward::Both { .. } => "dense and mixture",
         };
         let parts = [(program.mixer_name(), mixer), (feed_forward, &self.clock.mixture)];
         let mut begun = Instant::now();

@@ -82,6 +82,8 @@ pub enum VectorRole {
     Exponential,
     /// A value whose negative is used (`A`, which is `-exp(A_log)`).
     Negative,
+    /// A value that is divided by the root of the vector's length.
+    PerRoot,
 }
 
 #[derive(Clone, Debug)]

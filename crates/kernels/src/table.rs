@@ -29,6 +29,7 @@ pub(crate) struct Table {
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(crate) gated_rms_norm: unsafe fn(&[f32], &[f32], &[f32], f32, &mut [f32]),
     pub(crate) swiglu: unsafe fn(&[f32], &[f32], &mut [f32]),
+    pub(crate) geglu: unsafe fn(&[f32], &[f32], &mut [f32]),
     pub(crate) scale_by_sigmoid: unsafe fn(&mut [f32], &[f32]),
     pub(crate) add_scaled: unsafe fn(&mut [f32], &[f32], f32),
     pub(crate) rotate: unsafe fn(&mut [f32], &[f32], &[f32]),
@@ -60,6 +61,8 @@ macro_rules! table {
                     out: &mut [f32]));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::swiglu(gate: &[f32], up: &[f32], out: &mut [f32]));
+            $crate::table::table!(@instance [$(#[$feature])*] $lanes,
+                elementwise::geglu(gate: &[f32], up: &[f32], out: &mut [f32]));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
                 elementwise::scale_by_sigmoid(x: &mut [f32], gate: &[f32]));
             $crate::table::table!(@instance [$(#[$feature])*] $lanes,
@@ -98,6 +101,7 @@ macro_rules! table {
             rms_norm: instances::rms_norm,
             gated_rms_norm: instances::gated_rms_norm,
             swiglu: instances::swiglu,
+            geglu: instances::geglu,
             scale_by_sigmoid: instances::scale_by_sigmoid,
             add_scaled: instances::add_scaled,
             rotate: instances::rotate,

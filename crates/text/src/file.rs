@@ -8,14 +8,15 @@
 use super::TextError;
 use super::control::ControlToken;
 use super::decode::{TokenTable, byte_to_char, char_to_byte};
-use super::pieces::Pieces;
+use super::pieces::{Normal, Pieces};
+use super::spaced::{self, Spelled};
 use super::steps;
 use super::words::Words;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use store::shown::quoted;
 use tokenizers::models::bpe::{BpeBuilder, Vocab};
@@ -60,9 +61,9 @@ struct File<'a> {
 }
 
 #[derive(Deserialize)]
-struct Added {
-    id: u32,
-    content: String,
+pub(super) struct Added {
+    pub(super) id: u32,
+    pub(super) content: String,
     #[serde(default)]
     single_word: bool,
     #[serde(default)]
@@ -70,7 +71,7 @@ struct Added {
     #[serde(default)]
     rstrip: bool,
     #[serde(default)]
-    normalized: bool,
+    pub(super) normalized: bool,
     #[serde(default)]
     special: bool,
 }
@@ -83,6 +84,7 @@ struct Model {
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
     ignore_merges: Option<bool>,
+    byte_fallback: Option<bool>,
     #[serde(deserialize_with = "vocabulary")]
     vocab: Vocab,
     #[serde(deserialize_with = "merges")]
@@ -145,7 +147,7 @@ fn merges<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Merge>, D::E
 }
 
 /// A merge is `["a", "b"]`, or `"a b"` in older files.
-struct Merge(String, String);
+pub(super) struct Merge(pub(super) String, pub(super) String);
 
 impl<'de> Deserialize<'de> for Merge {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -202,24 +204,43 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
             format!("{} is unknown; \"1.0\" is supported", quoted(version)),
         ));
     }
-    // The library compiles expressions here.
-    let (normalizer, pre_tokenizer) = guarded("pre_tokenizer", || {
-        Ok((steps::normalizer(file.normalizer)?, steps::pre_tokenizer(file.pre_tokenizer)?))
-    })?;
-    steps::check_decoder(file.decoder)?;
-    check_model(&file.model)?;
-    let size = check_ids(&file.model.vocab, &file.added_tokens)?;
-    let table = build_table(&file.model.vocab, &file.added_tokens, size)?;
+    let mut model = file.model;
+    let size = check_ids(&model.vocab, &file.added_tokens)?;
+    let (mut bytes, mut beginnings) = Default::default();
+    let is_spaced = spaced::is_meant(file.normalizer);
+    if is_spaced && model.byte_fallback != Some(true) {
+        let problem = "is not true: characters without a token could not be encoded";
+        return Err(TextError::tokenizer("model.byte_fallback", problem));
+    }
+    let (normal, pre_tokenizer) = if is_spaced {
+        spaced::check_steps(file.pre_tokenizer, file.decoder)?;
+        let spelled = spaced::spell(&model.vocab, &model.merges, size)?;
+        Spelled { vocab: model.vocab, merges: model.merges, bytes, beginnings } = spelled;
+        (Normal::Spaced, None)
+    } else {
+        // The library compiles expressions here.
+        let steps = guarded("pre_tokenizer", || {
+            let normalizer = steps::normalizer(file.normalizer)?;
+            Ok((Normal::of(normalizer), Some(steps::pre_tokenizer(file.pre_tokenizer)?)))
+        })?;
+        steps::check_decoder(file.decoder)?;
+        steps
+    };
+    check_model(&model)?;
+    let mut added = file.added_tokens;
+    let unmatched = if is_spaced { spaced::unspell(&mut added) } else { HashSet::new() };
+    let table = build_table(&model.vocab, &bytes, &added, size)?;
+    added.retain(|token| !unmatched.contains(&token.id));
 
     let (blank, control): (Vec<Added>, Vec<Added>) =
-        file.added_tokens.into_iter().partition(|token| is_blank(&token.content));
+        added.into_iter().partition(|token| is_blank(&token.content));
     let pieces = guarded("model", || {
-        let lengths = merged_lengths(&file.model.vocab, size);
-        let merges = file.model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
+        let lengths = merged_lengths(&model.vocab, size + beginnings.len());
+        let merges = model.merges.into_iter().map(|Merge(a, b)| (a, b)).collect();
         // The library's cache of words is one for each thread, up to 80 MB of a stranger's words in each.
         let bpe = BpeBuilder::new()
-            .vocab_and_merges(file.model.vocab, merges)
-            .ignore_merges(file.model.ignore_merges.unwrap_or(false))
+            .vocab_and_merges(model.vocab, merges)
+            .ignore_merges(model.ignore_merges.unwrap_or(false))
             .cache_capacity(0)
             .build()
             .map_err(|error| TextError::tokenizer("model", error.to_string()))?;
@@ -227,7 +248,8 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
             let normalized = token.normalized;
             (ControlToken { id: token.id, text: token.content, special: token.special }, normalized)
         });
-        Pieces::new(normalizer, Some(pre_tokenizer), blank.collect(), Words::new(bpe, lengths))
+        let words = Words::new(bpe, lengths).with_beginnings(size, beginnings);
+        Pieces::new(normal, pre_tokenizer, blank.collect(), words)
     })?;
     let controls = control
         .into_iter()
@@ -366,12 +388,20 @@ fn check_ids(vocab: &Vocab, added: &[Added]) -> Result<usize, TextError> {
     Ok(size)
 }
 
-/// Bytes by id. Vocabulary entries are spelled in the byte alphabet, added tokens in plain text.
-fn build_table(vocab: &Vocab, added: &[Added], size: usize) -> Result<TokenTable, TextError> {
+/// Bytes by id. Vocabulary entries are spelled in the byte alphabet, added tokens in plain text; `bytes` are tokens of
+/// single bytes. Entries with ids of `size` and above are no tokens.
+fn build_table(
+    vocab: &Vocab,
+    bytes: &[(u32, u8)],
+    added: &[Added],
+    size: usize,
+) -> Result<TokenTable, TextError> {
     let mut tokens: Vec<(Vec<u8>, bool)> = vec![(Vec::new(), false); size];
-    let added_texts: std::collections::HashSet<&str> =
-        added.iter().map(|token| token.content.as_str()).collect();
-    for (text, &id) in vocab {
+    let added_texts: HashSet<&str> = added.iter().map(|token| token.content.as_str()).collect();
+    for &(id, byte) in bytes {
+        tokens[id as usize].0 = vec![byte];
+    }
+    for (text, &id) in vocab.iter().filter(|(_, id)| (**id as usize) < size) {
         let bytes: Option<Vec<u8>> = text.chars().map(char_to_byte).collect();
         match bytes {
             Some(bytes) => tokens[id as usize].0 = bytes,

@@ -14,6 +14,7 @@ use super::control::ControlToken;
 use super::effort::{Count, Effort};
 use super::ids::Ids;
 use super::nfc;
+use super::spaced::SPACE;
 use super::steps;
 use super::words::Words;
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -37,10 +38,12 @@ pub(super) struct Pieces {
 }
 
 /// What is done to text before it is divided.
-enum Normal {
+pub(super) enum Normal {
     Nothing,
     /// Unicode's composed form.
     Composed,
+    /// `▁` is a space.
+    Spaced,
     Library(NormalizerWrapper),
 }
 
@@ -95,16 +98,11 @@ impl Blanks {
 impl Pieces {
     /// `blanks` are the white-space tokens of the file, with whether they are looked for in normalised text.
     pub(super) fn new(
-        normalizer: Option<NormalizerWrapper>,
+        normal: Normal,
         pre_tokenizer: Option<PreTokenizerWrapper>,
         blanks: Vec<(ControlToken, bool)>,
         words: Words,
     ) -> Result<Self, TextError> {
-        let normal = match normalizer {
-            None => Normal::Nothing,
-            Some(NormalizerWrapper::NFC(_)) => Normal::Composed,
-            Some(other) => Normal::Library(other),
-        };
         let (normalised, raw): (Vec<_>, Vec<_>) =
             blanks.into_iter().partition(|(_, normalised)| *normalised);
         let raw = raw.into_iter().map(|(token, _)| (token.text, token.id)).collect();
@@ -127,6 +125,7 @@ impl Pieces {
         let factor = match self.normal {
             Normal::Nothing => 1,
             Normal::Composed => nfc::SHRINK_MAX,
+            Normal::Spaced => SPACE.len_utf8(),
             Normal::Library(_) => return None,
         };
         let blanks = [&self.raw, &self.normalised].into_iter().flatten();
@@ -152,10 +151,21 @@ impl Pieces {
 }
 
 impl Normal {
+    /// What a normalizer of the library does.
+    pub(super) fn of(normalizer: Option<NormalizerWrapper>) -> Self {
+        match normalizer {
+            None => Self::Nothing,
+            Some(NormalizerWrapper::NFC(_)) => Self::Composed,
+            Some(other) => Self::Library(other),
+        }
+    }
+
     fn apply<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, TextError> {
         match self {
             Self::Nothing => Ok(Cow::Borrowed(text)),
             Self::Composed => nfc::composed(text),
+            Self::Spaced if text.contains(SPACE) => Ok(Cow::Owned(text.replace(SPACE, " "))),
+            Self::Spaced => Ok(Cow::Borrowed(text)),
             Self::Library(normalizer) => {
                 check_length(text)?;
                 let mut normalised = NormalizedString::from(text);
@@ -168,6 +178,9 @@ impl Normal {
 
 impl Split {
     fn of(mut steps: Vec<PreTokenizerWrapper>) -> Result<Self, TextError> {
+        if steps.is_empty() {
+            return Ok(Self::Expressions(Vec::new()));
+        }
         let is_counted = |step: &&PreTokenizerWrapper| match step {
             PreTokenizerWrapper::Split(split) => steps::is_counted(&split.pattern),
             _ => false,

@@ -42,7 +42,7 @@ const SPACE_CHARS_MAX: usize = 500_000;
 struct Steps<'a> {
     #[serde(rename = "type")]
     kind: String,
-    #[serde(borrow, default, alias = "normalizers", alias = "pretokenizers")]
+    #[serde(borrow, default, alias = "normalizers", alias = "pretokenizers", alias = "decoders")]
     steps: Option<Vec<&'a RawValue>>,
 }
 
@@ -131,7 +131,7 @@ pub(super) fn check_text(text: &str) -> Result<(), TextError> {
 }
 
 /// The steps of a component with their places in the file: itself, or those of a sequence.
-fn flatten<'a>(
+pub(super) fn flatten<'a>(
     field: &str,
     raw: Option<&'a RawValue>,
 ) -> Result<Vec<(String, &'a RawValue)>, TextError> {

@@ -18,7 +18,7 @@
 use super::control::ControlTokens;
 use super::program::{OutputLimit, Program, TemplateHost};
 use super::replay::{self, Part, SampledTurn, Segment};
-use super::{Dialect, Message, Role, TextError, python, single};
+use super::{Dialect, Message, Role, TextError, python, responses, single};
 use serde_json::{Map, Value, json};
 use std::ops::Range;
 use std::sync::Arc;
@@ -127,9 +127,10 @@ impl Rendered {
     /// Where the prompt leaves the model's thinking.
     pub fn thinking(&self) -> Thinking {
         let end = self.text.trim_end();
-        if end.ends_with("<think>") || end.ends_with("<|channel|>analysis<|message|>") {
+        let ends = |texts: [&str; 3]| texts.iter().any(|text| end.ends_with(text));
+        if ends(["<think>", "<|channel|>analysis<|message|>", "<|channel>thought"]) {
             Thinking::Open
-        } else if end.ends_with("</think>") || end.ends_with("<|channel|>final<|message|>") {
+        } else if ends(["</think>", "<|channel|>final<|message|>", "<channel|>"]) {
             Thinking::Closed
         } else {
             Thinking::Unopened
@@ -163,6 +164,8 @@ struct Wants {
     single_calls: bool,
     /// A description of every tool.
     descriptions: bool,
+    /// Results of tools inside the turn that called them.
+    responses: bool,
 }
 
 impl Wants {
@@ -189,6 +192,8 @@ impl Wants {
                 "+tool['function']['arguments']}",
             ]),
             descriptions: has(&["+tool.description"]),
+            responses: has(&["message['tool_responses']", "message.tool_responses"])
+                && !has(&["=='tool'", "==\"tool\""]),
             single_calls: harmony && has(&["message.tool_calls[0]", "['tool_calls'][0]"]),
         }
     }
@@ -262,9 +267,13 @@ impl ChatTemplate {
             turns.push(turn);
             fields
         };
-        let single = if self.wants.single_calls { single::split(messages) } else { None };
-        let messages: Vec<Value> =
-            single.as_deref().unwrap_or(messages).iter().map(message).collect();
+        let given = messages;
+        let single = if self.wants.single_calls { single::split(given) } else { None };
+        let messages: Vec<Value> = single.as_deref().unwrap_or(given).iter().map(message).collect();
+        let messages = match self.wants.responses {
+            false => messages,
+            true => responses::joined(given, messages, &|value| marker.value(value)),
+        };
         let tools = match tools {
             [] => Value::Null,
             tools => marker.value(&tools.iter().map(|tool| self.wants.tool(tool)).collect()),

@@ -6,8 +6,9 @@
 //! one, whatever the text says; only `encode_rendered` can, and only for what a template wrote itself.
 //! Decoding is a table of bytes by id, so that it is total and never splits UTF-8 (`DecodeStream`).
 //!
-//! Only byte-level BPE is accepted (all Qwen families, GPT-2 and Llama-3 styles): it alone makes every text
-//! encodable and every id a fixed string of bytes. `truncation` and `padding` of the file are not
+//! Only byte-level BPE is accepted (all Qwen families, GPT-2 and Llama-3 styles), and BPE of characters with tokens of
+//! bytes (Gemma), which is made that (`spaced.rs`): it alone makes every text encodable and every id a fixed string of
+//! bytes. `truncation` and `padding` of the file are not
 //! applied, as in transformers, where they are set per call.
 
 use store::io::platform::{Links, read_regular};

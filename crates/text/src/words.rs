@@ -39,6 +39,10 @@ pub(super) struct Words {
     lengths: Vec<u32>,
     longest: usize,
     window: usize,
+    /// Ids from here on are no tokens but beginnings of characters.
+    tokens: usize,
+    /// The tokens of the bytes of each beginning.
+    beginnings: Vec<Vec<u32>>,
 }
 
 impl Words {
@@ -48,7 +52,27 @@ impl Words {
         let longest = lengths.iter().copied().max().unwrap_or(1).max(1) as usize;
         let least = WINDOW_BYTES.max(WINDOW_TOKENS * longest);
         let window = least.max(longest * longest / WINDOW_SQUARE_PART);
-        Self { bpe, whole_words, lengths, longest, window }
+        let tokens = lengths.len();
+        Self { bpe, whole_words, lengths, longest, window, tokens, beginnings: Vec::new() }
+    }
+
+    /// The same where ids from `tokens` on are beginnings of characters, each of these tokens of bytes.
+    pub(super) fn with_beginnings(self, tokens: usize, beginnings: Vec<Vec<u32>>) -> Self {
+        Self { tokens, beginnings, ..self }
+    }
+
+    /// Appends what merging gave.
+    fn push(&self, merged: &[u32], ids: &mut Ids<'_>) -> Result<(), TextError> {
+        if self.beginnings.is_empty() {
+            return ids.push(merged);
+        }
+        merged.iter().try_for_each(|&id| {
+            let beginning = (id as usize).checked_sub(self.tokens);
+            match beginning.and_then(|index| self.beginnings.get(index)) {
+                None => ids.push(&[id]),
+                Some(bytes) => ids.push(bytes),
+            }
+        })
     }
 
     /// Bytes of the longest token.
@@ -67,7 +91,7 @@ impl Words {
             && word.len() <= self.longest
             && let Some(id) = self.id(&spelled(word))
         {
-            return ids.push(&[id]);
+            return self.push(&[id], ids);
         }
         let mut rest = word;
         let mut window = self.window;
@@ -75,7 +99,7 @@ impl Words {
             let tokens = self.merged(&rest[..window])?;
             match self.cut(&rest[..window], &tokens)? {
                 Some((count, bytes)) => {
-                    ids.push(&tokens[..count])?;
+                    self.push(&tokens[..count], ids)?;
                     rest = &rest[bytes..];
                     window = self.window;
                 }
@@ -87,7 +111,7 @@ impl Words {
                 }
             }
         }
-        ids.push(&self.merged(rest)?)
+        self.push(&self.merged(rest)?, ids)
     }
 
     /// Tokens of bytes that are a word of their own.

@@ -7,6 +7,8 @@ use kernels::Compute;
 pub enum Activation {
     /// `silu(gate) * up`
     SwiGlu,
+    /// `gelu(gate) * up`, the GELU approximated by a hyperbolic tangent (`gelu_pytorch_tanh`).
+    GeGlu,
     /// `silu(g) * u` with `g = min(gate, limit)` and `u = up` within `-limit..=limit` (reference: transformers
     /// `DeepseekV4Experts`).
     Limited {
@@ -51,8 +53,23 @@ impl GateUpRows {
 }
 
 impl Activation {
-    /// Adds biases to one token's `gate` and `up` and makes of them what a product of `silu(gate)` and `up` then is
-    /// the activation of.
+    /// True where [`Activation::prepare`] leaves gates and inputs without biases as they are.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Self::SwiGlu | Self::GeGlu)
+    }
+
+    /// The activation of what [`Activation::prepare`] has left of `gate` and `up`.
+    pub fn combine(self, compute: &Compute, gate: &[f32], up: &[f32], out: &mut [f32]) {
+        match self {
+            Self::GeGlu => compute.geglu(gate, up, out),
+            Self::SwiGlu | Self::Limited { .. } | Self::Clamped { .. } => {
+                compute.swiglu(gate, up, out);
+            }
+        }
+    }
+
+    /// Adds biases to one token's `gate` and `up` and makes of them what [`Activation::combine`] then computes the
+    /// activation of.
     pub fn prepare(
         self,
         compute: &Compute,

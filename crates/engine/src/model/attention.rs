@@ -1,8 +1,9 @@
 //! Softmax attention with partial rotation, of halves or of neighbours, and, where a family has them, per-head norms, an
-//! output gate, biases, sinks (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`).
+//! output gate, biases, sinks (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`,
+//! `Gemma4TextAttention`).
 
 use super::Around;
-use super::config::ModelConfig;
+use super::config::{ModelConfig, Values};
 use super::index::{IndexConfig, Indexer};
 use super::program::{Op, Product};
 use super::register::Register;
@@ -16,8 +17,8 @@ pub struct Attention {
     pub query: MatrixId,
     /// `[key_value_heads * head_dim, hidden]`
     pub key: MatrixId,
-    /// `[key_value_heads * head_dim, hidden]`
-    pub value: MatrixId,
+    /// `[key_value_heads * head_dim, hidden]`; none where keys are the values.
+    pub value: Option<MatrixId>,
     /// `[hidden, query_heads * head_dim]`
     pub output: MatrixId,
     /// Norms of the heads of queries and keys, `[head_dim]` each.
@@ -32,23 +33,25 @@ pub struct Attention {
     pub sinks: Option<VectorId>,
     /// True when `query` carries the output gate.
     pub gated: bool,
+    /// What values are.
+    pub values: Values,
     /// What chooses the keys that are seen, where not all are.
     pub indexer: Option<Indexer>,
 }
 
 impl Attention {
-    /// Declares the tensors below `prefix` (`layers.N.self_attn`).
+    /// Declares the tensors of a layer below `prefix` (`layers.N.self_attn`).
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
     pub fn declare(
         config: &ModelConfig,
+        layer: usize,
         prefix: &str,
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
-        let shape = &config.attention;
-        let queries = shape.query_heads * shape.head_dim;
-        let keys = shape.key_value_heads * shape.head_dim;
+        let shape = config.attention_of(layer);
+        let (queries, keys) = (shape.query_width(), shape.key_width());
         let query_rows = if shape.output_gate { 2 * queries } else { queries };
         let pairs = shape.rope.pairs;
         let parts = shape.biases || shape.head_norms || shape.whole_norms || shape.output_gate;
@@ -67,7 +70,12 @@ impl Attention {
         Ok(Self {
             query: rotated("q_proj", query_rows, shape.query_heads)?,
             key: rotated("k_proj", keys, shape.key_value_heads)?,
-            value: catalog.matrix(&format!("{prefix}.v_proj"), keys, config.hidden)?,
+            value: match shape.values {
+                Values::NormedKeys => None,
+                Values::Projected | Values::Normed => {
+                    Some(catalog.matrix(&format!("{prefix}.v_proj"), keys, config.hidden)?)
+                }
+            },
             output: catalog.matrix(&format!("{prefix}.o_proj"), config.hidden, queries)?,
             norms: match shape.head_norms {
                 false => None,
@@ -118,6 +126,7 @@ impl Attention {
                 }
             },
             gated: shape.output_gate,
+            values: shape.values,
             indexer: {
                 let prefix = format!("{prefix}.indexer");
                 let declare =
@@ -132,7 +141,8 @@ impl Attention {
     pub(super) fn ops(&self, around: &Around, rotates: bool) -> Vec<Op> {
         use Register::{Context, Gate, IndexQuery, Key, Normed, Query, QueryGate, Residual, Value};
         let query = if self.gated { QueryGate } else { Query };
-        let mut products = vec![(self.query, query), (self.key, Key), (self.value, Value)];
+        let mut products = vec![(self.query, query), (self.key, Key)];
+        products.extend(self.value.map(|value| (value, Value)));
         products.extend(self.indexer.map(|indexer| (indexer.query_key, IndexQuery)));
         let mut ops = around.open();
         ops.push(Op::Linear {
@@ -151,6 +161,12 @@ impl Attention {
         if self.gated {
             ops.push(Op::SplitQueryGate);
         }
+        // Before keys are normed and rotated in place.
+        ops.extend(match self.values {
+            Values::Projected => None,
+            Values::Normed => Some(Op::NormValues { from: Value }),
+            Values::NormedKeys => Some(Op::NormValues { from: Key }),
+        });
         let heads = [Query, Key];
         match self.norms {
             Some(norms) => {

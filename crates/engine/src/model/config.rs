@@ -18,8 +18,8 @@ use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, exaone_moe, glm4_moe, gptoss, hy_v3, minimax_m2,
-    olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
+    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe, gptoss, hy_v3,
+    minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 
@@ -66,6 +66,18 @@ pub enum FeedForward {
         /// Its inner width.
         inner: usize,
     },
+    /// Both, each of the stream with a norm of its own; their outputs are normed and added.
+    Both {
+        /// Inner width of the network.
+        inner: usize,
+    },
+}
+
+impl FeedForward {
+    /// True where there are experts.
+    pub fn has_mixture(self) -> bool {
+        matches!(self, Self::Mixture | Self::Both { .. })
+    }
 }
 
 /// What mixes tokens in a layer.
@@ -104,6 +116,55 @@ pub struct AttentionConfig {
     pub output_bias: bool,
     /// True when each query head has a score that only takes weight from the others.
     pub sinks: bool,
+    /// What values are.
+    pub values: Values,
+    /// Factor of the scores; without, one over the root of `head_dim`.
+    pub scale: Option<f32>,
+}
+
+impl AttentionConfig {
+    /// Factor of the scores.
+    pub fn score_scale(&self) -> f32 {
+        self.scale.unwrap_or_else(|| (self.head_dim as f32).powf(-0.5))
+    }
+
+    /// Width of the queries of all heads.
+    pub fn query_width(&self) -> usize {
+        self.query_heads * self.head_dim
+    }
+
+    /// Width of the keys of all heads.
+    pub fn key_width(&self) -> usize {
+        self.key_value_heads * self.head_dim
+    }
+}
+
+/// What the values of attention are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Products of a matrix of their own.
+    Projected,
+    /// The same, each head normed without a weight.
+    Normed,
+    /// The keys before their norm and rotation, each head normed without a weight.
+    NormedKeys,
+}
+
+/// What is done to the stream in addition to what blocks add to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StreamConfig {
+    /// What embeddings are multiplied by.
+    pub embedding_scale: f32,
+    /// True when the output of each block is normed before it is added, and the stream is multiplied by a number of
+    /// each layer at its end.
+    pub sandwich: bool,
+    /// Logits are `cap tanh(logits / cap)`.
+    pub softcap: Option<f32>,
+}
+
+impl StreamConfig {
+    /// Nothing in addition.
+    pub const PLAIN: Self = Self { embedding_scale: 1.0, sandwich: false, softcap: None };
 }
 
 /// Shape of layers of latent attention: keys and values of all heads are products of one row per token, the latent,
@@ -197,6 +258,8 @@ pub struct MoeConfig {
     pub biases: bool,
     /// First layers, in which a table says which experts a token uses; the router only weighs them.
     pub hashed_layers: usize,
+    /// True when the router reads the stream with a norm of its own, and each expert's weight has a factor.
+    pub router_norm: bool,
 }
 
 /// The shapes of a model.
@@ -214,6 +277,10 @@ pub struct ModelConfig {
     pub rms_epsilon: f32,
     /// Attention layers.
     pub attention: AttentionConfig,
+    /// Attention layers with a window, where they have another shape.
+    pub windowed: Option<AttentionConfig>,
+    /// The stream.
+    pub stream: StreamConfig,
     /// Layers of latent attention, when the family has them.
     pub latent: Option<LatentConfig>,
     /// GatedDeltaNet layers, when the family has them.
@@ -256,6 +323,7 @@ impl ModelConfig {
             Family::HyV3 => hy_v3::config(from)?,
             Family::Olmoe => olmoe::config(from)?,
             Family::Dots1 => dots1::config(from)?,
+            Family::Gemma4 => gemma4::config(from)?,
             Family::Qwen4Exp => qwen4exp::config(from)?,
         };
         config.check(from)?;
@@ -264,16 +332,24 @@ impl ModelConfig {
 
     /// Relations between keys that each is plausible alone.
     fn check(&self, from: &Configuration) -> Result<(), FormatError> {
-        let attention = &self.attention;
-        if !attention.query_heads.is_multiple_of(attention.key_value_heads) {
-            let found =
-                format!("{} does not divide num_attention_heads", attention.key_value_heads);
-            return Err(from.invalid(&keys::NUM_KEY_VALUE_HEADS, found));
+        for attention in self.attentions() {
+            if !attention.query_heads.is_multiple_of(attention.key_value_heads) {
+                let found =
+                    format!("{} does not divide num_attention_heads", attention.key_value_heads);
+                return Err(from.invalid(&keys::NUM_KEY_VALUE_HEADS, found));
+            }
+            let rotated = attention.rope.dims;
+            if rotated == 0 || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
+                let found = format!("gives {rotated} rotated of {}", attention.head_dim);
+                return Err(from.invalid(&keys::ROTARY_FACTOR, found));
+            }
         }
-        let rotated = attention.rope.dims;
-        if rotated == 0 || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
-            let found = format!("gives {rotated} rotated of {}", attention.head_dim);
-            return Err(from.invalid(&keys::ROTARY_FACTOR, found));
+        // Pages have rows of one width.
+        let paged = |layer: &LayerSpec| layer.window.is_some() && layer.kept_window().is_none();
+        if self.windowed.is_some() && self.layers.iter().any(paged) {
+            let found =
+                format!("more than {KEPT_WINDOW_MAX}, but such layers have heads of their own");
+            return Err(from.invalid(&keys::SLIDING_WINDOW, found));
         }
         if let Some(delta) = &self.delta
             && !delta.value_heads.is_multiple_of(delta.key_heads)
@@ -330,6 +406,17 @@ impl ModelConfig {
         !matches!(kv_type, KvType::Fp8 { .. }) || self.trained_kv_type() == Some(kv_type)
     }
 
+    /// The attention of a layer, by its place.
+    pub fn attention_of(&self, layer: usize) -> &AttentionConfig {
+        let windowed = self.windowed.as_ref().filter(|_| self.layers[layer].window.is_some());
+        windowed.unwrap_or(&self.attention)
+    }
+
+    /// Every shape of attention.
+    pub fn attentions(&self) -> impl Iterator<Item = &AttentionConfig> {
+        std::iter::once(&self.attention).chain(&self.windowed)
+    }
+
     /// Residual streams of a token.
     pub fn streams(&self) -> usize {
         let gated = self.gated.map(|gated| gated.streams);
@@ -361,15 +448,15 @@ impl ModelConfig {
 
     /// Layers with a mixture of experts.
     pub fn mixtures(&self) -> usize {
-        let mixture = |layer: &&LayerSpec| layer.feed_forward == FeedForward::Mixture;
+        let mixture = |layer: &&LayerSpec| layer.feed_forward.has_mixture();
         self.layers.iter().filter(mixture).count()
     }
 
-    /// The widest inner width of layers without experts; 0 where all layers have some.
+    /// The widest inner width of networks that all tokens use; 0 where no layer has one.
     pub fn dense_width(&self) -> usize {
         let width = |layer: &LayerSpec| match layer.feed_forward {
             FeedForward::Mixture => 0,
-            FeedForward::Dense { inner } => inner,
+            FeedForward::Dense { inner } | FeedForward::Both { inner } => inner,
         };
         self.layers.iter().map(width).max().unwrap_or(0)
     }

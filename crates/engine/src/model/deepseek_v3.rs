@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 
 use super::config::{
     AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    without_biases,
+    StreamConfig, Values, without_biases,
 };
 use super::plain;
 use super::rope::{Pairs, Rope, magnitude};
@@ -51,7 +51,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: false,
             output_bias: false,
             sinks: false,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         gated: None,
         index: None,
         ngrams: None,

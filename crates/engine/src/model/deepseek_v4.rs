@@ -6,7 +6,9 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression, RowIndex};
-use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::config::{
+    AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
+};
 use super::hyper_connections::HyperConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -38,7 +40,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             output_bias: false,
             whole_norms: false,
             sinks: true,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         gated: None,
         index: None,
         ngrams: None,
@@ -78,6 +84,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             rows: GateUpRows::Apart,
             biases: false,
             hashed_layers: from.required(&keys::NUM_HASH_LAYERS)?,
+            router_norm: false,
         },
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,

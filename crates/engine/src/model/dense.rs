@@ -1,11 +1,13 @@
-//! A feed-forward network that every token uses, in layers without experts: `y = down(silu(gate x) * up x)` (reference:
-//! transformers `DeepseekV3MLP`).
+//! A feed-forward network that every token uses, in layers without experts or next to them:
+//! `y = down(activation(gate x, up x))` (reference: transformers `DeepseekV3MLP`, `Gemma4TextMLP`).
 
+use super::activation::Activation;
 use super::config::ModelConfig;
+use super::register::Register;
 use crate::EngineError;
 use crate::weights::{Catalog, MatrixId};
 
-/// Weights of a layer's only network.
+/// Weights of a layer's network.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense {
     /// `[inner, hidden]`
@@ -14,6 +16,10 @@ pub struct Dense {
     pub up: MatrixId,
     /// `[hidden, inner]`
     pub down: MatrixId,
+    /// What it computes between its matrices.
+    pub activation: Activation,
+    /// Where its output is written; without, it is added to the stream.
+    pub to: Option<Register>,
 }
 
 impl Dense {
@@ -32,6 +38,12 @@ impl Dense {
             gate: catalog.matrix(&format!("{prefix}.gate_proj"), inner, hidden)?,
             up: catalog.matrix(&format!("{prefix}.up_proj"), inner, hidden)?,
             down: catalog.matrix(&format!("{prefix}.down_proj"), hidden, inner)?,
+            // Clamps are the experts' alone.
+            activation: match config.moe.activation {
+                Activation::GeGlu => Activation::GeGlu,
+                _ => Activation::SwiGlu,
+            },
+            to: None,
         })
     }
 }

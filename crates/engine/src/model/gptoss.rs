@@ -5,7 +5,9 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
-use super::config::{AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::config::{
+    AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
+};
 use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -38,7 +40,11 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             biases: with_biases,
             output_bias: with_biases,
             sinks: true,
+            values: Values::Projected,
+            scale: None,
         },
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         gated: None,
         index: None,
         ngrams: None,
@@ -63,6 +69,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             },
             biases: true,
             hashed_layers: 0,
+            router_norm: false,
         },
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,

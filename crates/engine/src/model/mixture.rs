@@ -8,8 +8,9 @@
 
 use store::format::{Checkpoint, Projection, ProjectionShape};
 
-use super::activation::GateUpRows;
-use super::config::{FeedForward, ModelConfig};
+use super::activation::{Activation, GateUpRows};
+use super::config::ModelConfig;
+use super::register::Register;
 use super::router::Score;
 use crate::EngineError;
 use crate::weights::{Catalog, MatrixId, TableId, VectorId, VectorRole};
@@ -27,6 +28,14 @@ pub struct Mixture {
     pub biases: Option<ExpertBiases>,
     /// The shared expert.
     pub shared: Option<SharedExpert>,
+    /// What routed experts compute between their matrices.
+    pub activation: Activation,
+    /// What the router reads; the experts read `Normed`.
+    pub router_input: Register,
+    /// `[experts]`: factors of the chosen experts' weights.
+    pub expert_scales: Option<VectorId>,
+    /// Where the output is written; without, it is added to the stream.
+    pub to: Option<Register>,
 }
 
 /// What is added to the products of routed experts.
@@ -131,7 +140,21 @@ impl Mixture {
                 Some(catalog.table(&name, (rows, moe.top_k), moe.experts)?)
             }
         };
-        Ok(Self { router, router_bias, table, biases, shared })
+        let expert_scales = match moe.router_norm {
+            false => None,
+            true => Some(catalog.vector(&format!("{name}.expert_scale"), moe.experts, plain)?),
+        };
+        Ok(Self {
+            router,
+            router_bias,
+            table,
+            biases,
+            shared,
+            activation: moe.activation,
+            router_input: if moe.router_norm { Register::RouterInput } else { Register::Normed },
+            expert_scales,
+            to: None,
+        })
     }
 }
 
@@ -146,7 +169,7 @@ pub fn expert_shapes(
 ) -> Result<Vec<Option<[ProjectionShape; 3]>>, EngineError> {
     let layer_shapes = |layer: usize| {
         let name = format!("layers.{layer}.mlp.experts");
-        if config.layers[layer].feed_forward != FeedForward::Mixture {
+        if !config.layers[layer].feed_forward.has_mixture() {
             return match checkpoint.experts.get(layer) {
                 Some(Some(_)) => {
                     Err(EngineError::tensor(&name, "are in a layer that is to have none"))

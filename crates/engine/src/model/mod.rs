@@ -20,6 +20,7 @@ mod dots1;
 mod ernie4_5_moe;
 mod exaone_moe;
 pub mod gated_streams;
+mod gemma4;
 mod glm4_moe;
 mod gptoss;
 mod hy_v3;
@@ -39,6 +40,7 @@ mod qwen4exp;
 pub mod register;
 pub mod rope;
 pub mod router;
+mod sandwich;
 
 use std::sync::Arc;
 
@@ -110,6 +112,13 @@ impl Model {
 enum Around {
     /// From the one stream, normed, and added to it.
     Norm(VectorId),
+    /// The same, and what is added is normed.
+    Both {
+        /// Of the input.
+        norm: VectorId,
+        /// Of the output.
+        after: VectorId,
+    },
     /// From streams that gates read, and to each by a weight of its own.
     Gated(GatedSite),
 }
@@ -134,7 +143,9 @@ impl Around {
     fn open(&self) -> Vec<Op> {
         let (from, to) = (Register::Residual, Register::Normed);
         match self {
-            &Self::Norm(weight) => vec![Op::Norm { from, weight, to }],
+            &(Self::Norm(weight) | Self::Both { norm: weight, .. }) => {
+                vec![Op::Norm { from, weight, to }]
+            }
             Self::Gated(site) => site.read(to),
         }
     }
@@ -144,6 +155,10 @@ impl Around {
         let (residual, output) = (Register::Residual, Register::Normed);
         match self {
             Self::Norm(_) => vec![Op::LinearAdd { from, matrix, to: residual }],
+            &Self::Both { after: weight, .. } => vec![
+                Op::Linear { from, products: vec![Product { matrix, to: output }] },
+                Op::NormAdd { from: output, weight, to: residual },
+            ],
             Self::Gated(_) => vec![
                 Op::Linear { from, products: vec![Product { matrix, to: output }] },
                 Op::InjectStreams { from: output },
@@ -152,7 +167,8 @@ impl Around {
     }
 }
 
-/// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`.
+/// One layer: `x += mixer(norm(x)); x += feed_forward(norm(x))`; where outputs of blocks are normed as well, as
+/// [`sandwich`] has it.
 fn declare_layer(
     config: &ModelConfig,
     index: usize,
@@ -166,7 +182,12 @@ fn declare_layer(
         mixer = NgramLayer::declare(config, ngrams, place, catalog)?.ops();
     }
     let names = [name("input_layernorm"), name("attn_hyper_connection")];
-    let around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
+    let mut around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
+    if let (true, &Around::Norm(norm)) = (config.stream.sandwich, &around) {
+        let after = name("post_attention_layernorm");
+        let after = catalog.vector(&after, hidden, VectorRole::Norm)?;
+        around = Around::Both { norm, after };
+    }
     let spec = config.layers[index];
     mixer.extend(match (spec.mixer, &config.delta, &config.latent) {
         (Mixer::Compressed(compression), ..) => {
@@ -183,21 +204,41 @@ fn declare_layer(
         (Mixer::Latent, _, Some(shape)) => {
             LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(&around)
         }
-        _ => Attention::declare(config, &name("self_attn"), catalog)?.ops(&around, spec.rotates),
+        _ => {
+            let attention = Attention::declare(config, index, &name("self_attn"), catalog)?;
+            attention.ops(&around, spec.rotates)
+        }
     });
+    let feed_forward = match spec.feed_forward {
+        FeedForward::Both { inner } => sandwich::declare(config, index, inner, catalog)?,
+        FeedForward::Mixture => {
+            let mixture = Mixture::declare(config, index, &name("mlp"), catalog)?;
+            feed_forward(config, index, Op::Mixture(mixture), catalog)?
+        }
+        FeedForward::Dense { inner } => {
+            let dense = Dense::declare(config, inner, &name("mlp"), catalog)?;
+            feed_forward(config, index, Op::Dense(dense), catalog)?
+        }
+    };
+    Ok(LayerProgram { spec, mixer, feed_forward })
+}
+
+/// `x += network(norm(x))`.
+fn feed_forward(
+    config: &ModelConfig,
+    index: usize,
+    network: Op,
+    catalog: &mut Catalog<'_>,
+) -> Result<Vec<Op>, EngineError> {
+    let name = |part: &str| format!("layers.{index}.{part}");
     let names = [name("post_attention_layernorm"), name("mlp_hyper_connection")];
     let around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
-    let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), hidden, catalog);
+    let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), config.hidden, catalog);
     let site: Option<Site> = config.hyper.as_ref().map(site).transpose()?;
-    let prefix = name("mlp");
-    let network = match spec.feed_forward {
-        FeedForward::Mixture => Op::Mixture(Mixture::declare(config, index, &prefix, catalog)?),
-        FeedForward::Dense { inner } => Op::Dense(Dense::declare(config, inner, &prefix, catalog)?),
-    };
-    let mut feed_forward = match (site, around) {
+    let mut ops = match (site, around) {
         (Some(site), Around::Norm(norm)) => vec![Op::OpenStreams { site, norm }],
         (_, around) => around.open(),
     };
-    feed_forward.push(network);
-    Ok(LayerProgram { spec, mixer, feed_forward })
+    ops.push(network);
+    Ok(ops)
 }

@@ -5,7 +5,9 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
-use super::config::{AttentionConfig, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::config::{
+    AttentionConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
+};
 use super::rope::Rope;
 use super::router::Router;
 
@@ -23,6 +25,8 @@ pub(super) fn model(
         layers,
         rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
         attention,
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         gated: None,
         index: None,
         ngrams: None,
@@ -96,6 +100,8 @@ pub(super) fn attention(from: &Configuration) -> Result<AttentionConfig, FormatE
         biases: false,
         output_bias: false,
         sinks: false,
+        values: Values::Projected,
+        scale: None,
     })
 }
 
@@ -127,5 +133,6 @@ pub(super) fn experts(
         rows: GateUpRows::Apart,
         biases: false,
         hashed_layers: 0,
+        router_norm: false,
     })
 }

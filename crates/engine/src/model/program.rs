@@ -52,6 +52,27 @@ pub enum Op {
         /// As wide as a row.
         weight: VectorId,
     },
+    /// `to += from / rms(from) * weight`.
+    NormAdd {
+        /// The input.
+        from: Register,
+        /// As wide as the input.
+        weight: VectorId,
+        /// What is added to.
+        to: Register,
+    },
+    /// `Value` = RMS norm of each head of `from` (`Key` or `Value`), without a weight.
+    NormValues {
+        /// The heads.
+        from: Register,
+    },
+    /// `register *= factor`.
+    Scale {
+        /// What is scaled.
+        register: Register,
+        /// One number.
+        factor: VectorId,
+    },
     /// Several products of the same input: `to = matrix from`.
     Linear {
         /// The input.
@@ -190,9 +211,10 @@ pub enum Op {
         site: Site,
     },
     /// `Residual += mixture(Normed)`: routing, shared expert and routed experts; closes the streams where there are
-    /// several.
+    /// several. With a register of its own for the output, that is written and nothing is added.
     Mixture(Mixture),
-    /// `Residual += down(silu(gate x) * up x)` with `x` in `Normed`.
+    /// `Residual += down(activation(gate x, up x))` with `x` in `Normed`; with a register of its own for the output,
+    /// that is written and nothing is added.
     Dense(Dense),
 }
 
@@ -202,6 +224,9 @@ impl Op {
         match self {
             Self::Norm { .. } => "norm",
             Self::NormRow { .. } => "norm of whole rows",
+            Self::NormAdd { .. } => "norm, added",
+            Self::NormValues { .. } => "norm of values",
+            Self::Scale { .. } => "scale",
             Self::Linear { .. } => "products",
             Self::LinearAdd { .. } => "product, added",
             Self::GroupedLinear { .. } => "product in groups",
@@ -240,7 +265,11 @@ impl Op {
         };
         match self {
             Self::Norm { from, to, .. } => format!("{name} {from:?} -> {to:?}"),
-            Self::NormRow { register, .. } => format!("{name} {register:?}"),
+            Self::NormRow { register, .. } | Self::Scale { register, .. } => {
+                format!("{name} {register:?}")
+            }
+            Self::NormAdd { from, to, .. } => format!("{name} {from:?} -> {to:?}"),
+            Self::NormValues { from } => format!("{name} {from:?}"),
             Self::Linear { from, products: all } => {
                 format!("{name} {from:?} -> {}", products(all))
             }
@@ -261,8 +290,10 @@ impl Op {
             Self::Mixture(mixture) => {
                 let shared = if mixture.shared.is_some() { ", a shared expert" } else { "" };
                 let table = if mixture.table.is_some() { ", chosen by a table" } else { "" };
-                format!("{name}{shared}{table}")
+                let to = mixture.to.map_or_else(String::new, |to| format!(" -> {to:?}"));
+                format!("{name}{shared}{table}{to}")
             }
+            Self::Dense(Dense { to: Some(to), .. }) => format!("{name} -> {to:?}"),
             _ => name.to_owned(),
         }
     }
@@ -338,6 +369,13 @@ pub struct Program {
 pub struct Refusal(pub String);
 
 impl Refusal {
+    /// A form: the function of gate and input.
+    pub const GELU: &'static str = "with GELU";
+    /// A form: layers with a window have another shape than the others.
+    pub const OTHER_HEADS: &'static str = "with heads of two shapes";
+    /// A form: the router does not read what the experts read.
+    pub const OTHER_INPUT: &'static str = "with a router that reads a norm of its own";
+
     /// The operation is not computed at all.
     pub fn operation(op: &Op) -> Self {
         Self(op.name().to_owned())
@@ -395,6 +433,14 @@ impl Program {
                     refused.push((what, index));
                 }
             }
+        }
+        // No operations: what embeds and what gives logits, which no GPU here does with them.
+        let stream = &config.stream;
+        for (has, what) in [
+            (stream.embedding_scale != 1.0, "scaled embeddings"),
+            (stream.softcap.is_some(), "capped logits"),
+        ] {
+            refused.extend(has.then(|| (what.to_owned(), 0)));
         }
         if refused.is_empty() {
             return Ok(());

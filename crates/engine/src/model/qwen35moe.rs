@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    OutputGate, without_biases,
+    OutputGate, StreamConfig, Values, without_biases,
 };
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -44,6 +44,8 @@ pub(super) fn read(
             biases: without_biases(from)?,
             output_bias: false,
             sinks: false,
+            values: Values::Projected,
+            scale: None,
             output_gate: from.required(&keys::ATTN_OUTPUT_GATE)?,
         },
         hyper: None,
@@ -51,6 +53,8 @@ pub(super) fn read(
         index: None,
         ngrams: None,
         compressed: None,
+        windowed: None,
+        stream: StreamConfig::PLAIN,
         latent: None,
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
@@ -75,6 +79,7 @@ pub(super) fn read(
             rows: GateUpRows::Apart,
             biases: false,
             hashed_layers: 0,
+            router_norm: false,
         },
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,

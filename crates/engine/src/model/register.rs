@@ -1,6 +1,6 @@
 //! The buffers that the operations of a layer read and write, and how wide a model makes them.
 
-use super::config::{Mixer, ModelConfig};
+use super::config::{AttentionConfig, Mixer, ModelConfig};
 
 /// An activation buffer of the running batch, one row per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +59,25 @@ pub enum Register {
     GateLow,
     /// Gated streams: what each takes of a block's output, before the sigmoid.
     Inject,
+    /// Where blocks' outputs are normed: the sum of what a layer's networks give, `hidden`.
+    Branch,
+    /// What the router reads where that is not what experts read, `hidden`.
+    RouterInput,
 }
 
 impl Register {
     /// How many registers there are.
-    pub const COUNT: usize = Self::Inject as usize + 1;
+    pub const COUNT: usize = Self::RouterInput as usize + 1;
 
     /// Values per token of every register.
     pub(crate) fn widths(config: &ModelConfig) -> [usize; Self::COUNT] {
         let attention = &config.attention;
-        let keys = attention.key_value_heads * attention.head_dim;
+        let widest = |width: fn(&AttentionConfig) -> usize| {
+            config.attentions().map(width).max().unwrap_or(0)
+        };
+        let keys = widest(AttentionConfig::key_width);
         let (queries, latent_values, query_latent) = match &config.latent {
-            None => (attention.query_heads * attention.head_dim, None, 0),
+            None => (widest(AttentionConfig::query_width), None, 0),
             Some(latent) => (
                 attention.query_heads * (latent.plain_dim + attention.rope.dims),
                 Some(attention.query_heads * latent.value_dim),
@@ -82,6 +89,7 @@ impl Register {
             None => (0, 0, 0),
         };
         let gate = if attention.output_gate { queries } else { 0 };
+        let beside = |used: bool| if used { config.hidden } else { 0 };
         let streams = config.streams();
         let mut widths = [0; Self::COUNT];
         for (register, width) in [
@@ -99,6 +107,8 @@ impl Register {
             (Self::Beta, heads),
             (Self::Decay, heads),
             (Self::QueryLatent, query_latent),
+            (Self::Branch, beside(config.stream.sandwich)),
+            (Self::RouterInput, beside(config.moe.router_norm)),
         ] {
             widths[register as usize] = width;
         }

@@ -15,6 +15,8 @@ pub struct Rope {
     pub dims: usize,
     /// Which of them are rotated together.
     pub pairs: Pairs,
+    /// Pairs that turn, the first ones; the others have the frequency zero and stay.
+    pub turning: usize,
     /// Stretched for contexts longer than trained.
     pub yarn: Option<Yarn>,
 }
@@ -87,15 +89,17 @@ impl Rope {
             Some("yarn") => Some(Yarn::read(from)?),
             _ => None,
         };
-        Ok(Self { theta: from.rope_theta()?, dims, pairs: Pairs::Halves, yarn })
+        let (theta, pairs) = (from.rope_theta()?, Pairs::Halves);
+        Ok(Self { theta, dims, pairs, turning: dims / 2, yarn })
     }
 
-    /// `theta^(-2j / dims)` for each pair, rounded to f32 once, as the reference does.
+    /// `theta^(-2j / dims)` for each pair that turns, rounded to f32 once, as the reference does; zero for the others.
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         let exponent = |pair: usize| (2 * pair) as f32 / self.dims as f32;
         let power = |pair: usize| (self.theta as f32).powf(exponent(pair));
         let Some(yarn) = &self.yarn else {
-            return (0..self.dims / 2).map(|pair| 1.0 / power(pair)).collect();
+            let turning = (0..self.turning).map(|pair| 1.0 / power(pair));
+            return turning.chain(std::iter::repeat(0.0)).take(self.dims / 2).collect();
         };
         let (low, high) = yarn.bounds(self);
         let mixed = |pair: usize| {

@@ -211,7 +211,7 @@ impl Sequences {
     ) -> (Vec<(Region, Range<usize>)>, Range<usize>) {
         let range = self.layout.window_range(index);
         let range = range.start * size_of::<f32>()..range.end * size_of::<f32>();
-        let (row, side_bytes) = (self.layout.row(), range.len() / 2);
+        let (row, side_bytes) = (self.layout.window_row(), range.len() / 2);
         let first = self.layout.window_rows().map_or(at.base, |rows| rows.base(at.length));
         let (start, bytes) = ((first - at.base) * row, (at.length - first) * row);
         let strips = [0, 1].map(|side| {
@@ -244,7 +244,7 @@ impl Sequences {
         first: usize,
         count: usize,
     ) -> Result<(), M::Error> {
-        let (row, layers) = (self.layout.row(), 0..self.layout.windows_by_rows());
+        let (row, layers) = (self.layout.window_row(), 0..self.layout.windows_by_rows());
         let sides = layers.flat_map(|layer| [0, 1].map(|side| Memory::Window { layer, side }));
         let pairs = sides.map(|memory| {
             let from = Region { place, memory, start: first * row, bytes: count * row };

@@ -79,10 +79,12 @@ pub(crate) struct SequenceLayout {
     counts: [usize; 4],
     /// Keys and values, or rows that are both.
     sides: usize,
-    /// Bytes of one position's keys in one layer.
+    /// Bytes of one position's keys in one layer that keeps every position.
     row: usize,
-    /// Heads of keys and values.
-    heads: usize,
+    /// The same in layers with a window.
+    window_row: usize,
+    /// Heads of keys and values in layers with a window.
+    window_heads: usize,
     /// Values of a recurrent state, and of a convolution tail.
     state: usize,
     tail: usize,
@@ -110,6 +112,9 @@ impl SequenceLayout {
         let layers: Vec<_> = kept.collect();
         let attention = &config.attention;
         let (heads, head) = (attention.key_value_heads, kv_type.bytes_of_head(attention.head_dim));
+        let windowed = config.windowed.as_ref().unwrap_or(attention);
+        let window_heads = windowed.key_value_heads;
+        let window_row = window_heads * kv_type.bytes_of_head(windowed.head_dim);
         let sides = if config.latent.is_some() { 1 } else { 2 };
         let (state, tail) = config.delta.as_ref().map_or((0, 0), |delta| {
             let tail = (delta.convolution_kernel - 1) * delta.channels();
@@ -128,7 +133,7 @@ impl SequenceLayout {
         let all = config.layers.iter().filter_map(|layer| layer.kept_window());
         let windows = match form {
             RowForm::Blocks => {
-                let block = heads * PAGE_TOKENS * head;
+                let block = PAGE_TOKENS * window_row;
                 Windows::Rings(all.map(|window| WindowRing::new(window, block)).collect())
             }
             RowForm::Rows => Windows::Rows(all.max().map(WindowRows::new)),
@@ -145,7 +150,20 @@ impl SequenceLayout {
         strips.extend(Some(side.strips()).filter(|it| it.count > 0));
         let rows = Arc::new(PageRows::new(strips));
         let row = heads * head;
-        Self { layers, counts, sides, row, heads, state, tail, windows, compressed, side, rows }
+        Self {
+            layers,
+            counts,
+            sides,
+            row,
+            window_row,
+            window_heads,
+            state,
+            tail,
+            windows,
+            compressed,
+            side,
+            rows,
+        }
     }
 
     /// Layers of the model.
@@ -173,9 +191,14 @@ impl SequenceLayout {
         self.sides
     }
 
-    /// Bytes of one position's keys in one layer; its values take as many.
+    /// Bytes of one position's keys in one layer that keeps every position; its values take as many.
     pub(crate) fn row(&self) -> usize {
         self.row
+    }
+
+    /// The same in layers with a window.
+    pub(crate) fn window_row(&self) -> usize {
+        self.window_row
     }
 
     /// Bytes of a page's keys in one layer.
@@ -257,7 +280,7 @@ impl SequenceLayout {
             Windows::Rings(rings) => rings[index].values(),
             // Whole words: rows come in multiples of 64.
             Windows::Rows(rows) => {
-                rows.map_or(0, |rows| 2 * rows.kept() * self.row / size_of::<f32>())
+                rows.map_or(0, |rows| 2 * rows.kept() * self.window_row / size_of::<f32>())
             }
         }
     }
@@ -302,7 +325,7 @@ impl SequenceLayout {
         let mut regions = Vec::new();
         if let Windows::Rings(rings) = &self.windows {
             for (layer, ring) in rings.iter().enumerate() {
-                let rows = ring.rows(position, self.heads).map(|(start, bytes)| Region {
+                let rows = ring.rows(position, self.window_heads).map(|(start, bytes)| Region {
                     place,
                     memory: Memory::Ring(layer),
                     start,

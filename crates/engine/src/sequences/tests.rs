@@ -35,7 +35,7 @@ impl Device {
         let bytes = || match memory {
             Memory::Rows { .. } => CONTEXT * layout.row(),
             Memory::Pages => layout.pages(CONTEXT) * layout.compressed().page_bytes,
-            Memory::Window { .. } => layout.window_rows().unwrap().place() * layout.row(),
+            Memory::Window { .. } => layout.window_rows().unwrap().place() * layout.window_row(),
             fixed => 4 * layout.memory_range(fixed).len(),
         };
         self.memory.entry((place, memory)).or_insert_with(|| vec![0xaa; bytes()])
@@ -190,7 +190,11 @@ impl World {
     fn layer(&mut self, layer: LayerId, run: usize, answers: bool) {
         let (span, layout) = (self.sequences.spans()[run], Arc::clone(&self.device.layout));
         let (hashes, place) = (self.hashes(span.sequence), span.sequence.place());
-        let (index, row, number) = (layout.index(layer), layout.row(), usize::from(layer.0));
+        let row = match layout.kept(layer) {
+            Kept::Window => layout.window_row(),
+            _ => layout.row(),
+        };
+        let (index, number) = (layout.index(layer), usize::from(layer.0));
         let rows = |position: usize, side| pattern(hashes[position], 8 * number + side, row);
         let mut parts = Vec::new();
         match layout.kept(layer) {
@@ -290,7 +294,13 @@ fn clean_file(layout: &Arc<SequenceLayout>, text: &[u32]) -> Vec<u8> {
 
 #[test]
 fn every_token_finds_what_the_tokens_before_it_left() {
-    for case in ["qwen35-calm-mlx-mixed", "gptoss-calm-mxfp4", "deepseek-calm-hf", "dsv4-calm-hf"] {
+    for case in [
+        "qwen35-calm-mlx-mixed",
+        "gptoss-calm-mxfp4",
+        "deepseek-calm-hf",
+        "dsv4-calm-hf",
+        "gemma4-calm-hf",
+    ] {
         let layout = layout(case);
         let mut state = 0x5eed_u64;
         let mut next = |bound: usize| {

@@ -197,6 +197,10 @@ fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
         VectorRole::Norm if zero_centred => values.iter_mut().for_each(|value| *value += 1.0),
         VectorRole::Exponential => values.iter_mut().for_each(|value| *value = value.exp()),
         VectorRole::Negative => values.iter_mut().for_each(|value| *value = -*value),
+        VectorRole::PerRoot => {
+            let factor = (place.length as f64).powf(-0.5) as f32;
+            values.iter_mut().for_each(|value| *value *= factor);
+        }
         VectorRole::Norm | VectorRole::Plain => {}
     }
     values

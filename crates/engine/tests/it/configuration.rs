@@ -35,6 +35,7 @@ fn models() -> Vec<PathBuf> {
         "flash-next-calm-hf",
         "gptoss-calm-mxfp4",
         "dsv4-calm-hf",
+        "gemma4-calm-hf",
         "deepseek-calm-hf",
         "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",
@@ -47,7 +48,7 @@ fn models() -> Vec<PathBuf> {
 }
 
 /// A folder with the same files; the small ones may be written.
-fn copy(model: &Path) -> tempfile::TempDir {
+pub(crate) fn copy(model: &Path) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(model).unwrap() {
         let path = entry.unwrap().path();
@@ -59,7 +60,7 @@ fn copy(model: &Path) -> tempfile::TempDir {
 }
 
 /// Everything that an answer depends on.
-fn meaning(folder: &Path) -> Result<String, String> {
+pub(crate) fn meaning(folder: &Path) -> Result<String, String> {
     let checkpoint = open(folder).map_err(|error| error.to_string())?;
     let config = ModelConfig::read(&checkpoint.config).map_err(|error| error.to_string())?;
     let mut catalog = Catalog::new(&checkpoint);
@@ -165,12 +166,12 @@ fn objects(checkpoint: &Checkpoint, place: Place) -> (&'static str, Vec<String>)
     ("config.json", places.into_iter().map(|(path, _)| path).collect())
 }
 
-fn read(path: &Path) -> Value {
+pub(crate) fn read(path: &Path) -> Value {
     fs::read(path).map_or(json!({}), |bytes| serde_json::from_slice(&bytes).unwrap())
 }
 
 /// `json` with `key` of the object at `pointer` set, or removed.
-fn with(json: &Value, pointer: &str, key: &str, value: Option<&Value>) -> Value {
+pub(crate) fn with(json: &Value, pointer: &str, key: &str, value: Option<&Value>) -> Value {
     let mut changed = json.clone();
     let object = changed.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
     match value {

@@ -5,6 +5,7 @@ mod configuration;
 mod constrained;
 mod families;
 mod faults;
+mod gemma;
 mod hashed_layers;
 mod processor;
 mod rounds;

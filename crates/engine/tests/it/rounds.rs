@@ -20,7 +20,7 @@ use text::sampling::SamplingOptions;
 use processor::{engine_of, file_of};
 use sequences::{bits, feed, text};
 
-const CASES: [&str; 11] = [
+const CASES: [&str; 12] = [
     "qwen35-calm-hf",
     "qwen35-hf",
     "qwen35-calm-mlx-mixed",
@@ -32,6 +32,7 @@ const CASES: [&str; 11] = [
     "glm-flash-calm-mlxlm-4bit",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
+    "gemma4-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.
@@ -143,7 +144,7 @@ fn rounds_leave_the_bits_of_single_steps() {
 #[test]
 fn rounds_in_another_order_and_with_other_caches_do_as_well() {
     for (order, kv_type) in [(5, KvType::Q8), (7, KvType::F32), (35, KvType::Bf16)] {
-        for case in [CASES[2], CASES[6], CASES[7], CASES[9]] {
+        for case in [CASES[2], CASES[6], CASES[7], CASES[9], CASES[11]] {
             check_splits(case, kv_type, order);
         }
     }

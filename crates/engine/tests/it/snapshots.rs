@@ -14,13 +14,14 @@ use engine::model::config::ModelConfig;
 use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 6] = [
+const CASES: [&str; 7] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
+    "gemma4-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// What DeepSeek-V4's cache is rounded to; the case rotates 16 values of a row.
@@ -43,6 +44,8 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
         (CASES[4], KvType::Q8),
         (CASES[4], ROUNDED),
         (CASES[5], KvType::F16),
+        (CASES[6], KvType::F16),
+        (CASES[6], KvType::Q8),
     ];
     for (case, kv_type) in cases {
         let mut engine = engine_of(case, kv_type, whole.len() + 1);
@@ -127,23 +130,35 @@ fn a_rounded_cache_goes_on_from_any_length_in_memory_and_from_disk() {
 /// Layers with a window keep one block of keys and values, whatever the length; pages are those of the other layers.
 #[test]
 fn a_window_of_keys_and_values_goes_on_from_any_length_in_memory_and_from_disk() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(CASES[2]);
+    for case in [CASES[2], CASES[6]] {
+        goes_on_with_a_window(case);
+    }
+}
+
+fn goes_on_with_a_window(case: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
     let checkpoint = store::format::open(&folder.join("model")).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let windows = config.layers.iter().filter(|layer| layer.window.is_some()).count();
     assert!(windows > 0 && windows < config.layers.len(), "layers of both kinds");
     for kv_type in KvType::ALL {
-        let row =
-            config.attention.key_value_heads * kv_type.bytes_of_head(config.attention.head_dim);
-        let sizes = go_on_from_state(CASES[2], kv_type);
-        let block = (windows * PAGE_TOKENS * 2 * row) as u64;
-        assert!(sizes.iter().all(|&size| size == block), "{kv_type}: {sizes:?}");
-        let mut engine = engine_of(CASES[2], kv_type, CONTEXT);
+        let row = |layer: usize| {
+            let attention = config.attention_of(layer);
+            attention.key_value_heads * kv_type.bytes_of_head(attention.head_dim)
+        };
+        let rows = |with_window: bool| {
+            let layers = config.layers.iter().enumerate();
+            let layers = layers.filter(|(_, layer)| layer.window.is_some() == with_window);
+            layers.map(|(layer, _)| row(layer)).sum::<usize>()
+        };
+        let sizes = go_on_from_state(case, kv_type);
+        let block = (PAGE_TOKENS * 2 * rows(true)) as u64;
+        assert!(sizes.iter().all(|&size| size == block), "{case} {kv_type}: {sizes:?}");
+        let mut engine = engine_of(case, kv_type, CONTEXT);
         let sequence = engine.create_sequence().unwrap();
         feed(&mut engine, sequence, &text(1, 10));
         let snapshot = engine.backend().snapshot(sequence, None).unwrap();
-        let paged = config.layers.len() - windows;
-        assert_eq!(snapshot.page_bytes(), (paged * PAGE_TOKENS * 2 * row) as u64);
+        assert_eq!(snapshot.page_bytes(), (PAGE_TOKENS * 2 * rows(false)) as u64);
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use engine::backend::cpu::Requirements;
 use engine::model::Model;
-use engine::model::config::{Mixer, ModelConfig};
+use engine::model::config::{AttentionConfig, Mixer, ModelConfig};
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::KvType;
@@ -63,10 +63,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     field(
         "attention",
         match &config.latent {
-            None => format!(
-                "{} query heads, {} key-value heads of {}, {} rotated",
-                heads.query_heads, heads.key_value_heads, heads.head_dim, heads.rope.dims
-            ),
+            None => config.attentions().map(heads_of).collect::<Vec<_>>().join("; with a window "),
             Some(latent) => format!(
                 "{} query heads of {} and {} rotated, values of {}, from latent rows of {}",
                 heads.query_heads, latent.plain_dim, heads.rope.dims, latent.value_dim, latent.rank
@@ -262,6 +259,16 @@ fn kinds(config: &ModelConfig) -> String {
         ratio => format!("{count} compressed {ratio} to 1"),
     });
     kinds.collect::<Vec<_>>().join(", ")
+}
+
+/// Heads of a shape of attention.
+fn heads_of(heads: &AttentionConfig) -> String {
+    // Pairs beyond the turning ones stay.
+    let rotated = heads.rope.dims.min(2 * heads.rope.turning);
+    format!(
+        "{} query heads, {} key-value heads of {}, {rotated} rotated",
+        heads.query_heads, heads.key_value_heads, heads.head_dim
+    )
 }
 
 /// Bytes that the caches of all layers keep of one token, by type.

@@ -50,6 +50,7 @@ fn unquantised_weights_agree_to_1e_5() {
         "flash-next-calm-hf",
         "deepseek-calm-hf",
         "dsv4-calm-hf",
+        "gemma4-calm-hf",
     ] {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
@@ -83,6 +84,7 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         ("qwen35-calm-hf", 0),
         ("qwen35-hf", 0),
         ("gptoss-calm-mxfp4", 0),
+        ("gemma4-calm-hf", 0),
         ("deepseek-calm-hf", 1),
         ("glm-flash-calm-mlxlm-4bit", 1),
         ("qwen35-calm-mlx-mixed", 0),

@@ -5,7 +5,7 @@ use crate::support;
 
 use support::Scored;
 
-const CASES: [&str; 9] = [
+const CASES: [&str; 10] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
@@ -13,6 +13,7 @@ const CASES: [&str; 9] = [
     "flash-next-calm-hf",
     "gptoss-calm-mxfp4",
     "dsv4-calm-hf",
+    "gemma4-calm-hf",
     "deepseek-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
 ];

@@ -116,6 +116,29 @@ fn a_token_takes_fewer_launches_than_operations() {
 }
 
 #[test]
+fn every_gpu_refuses_what_gemma_has_of_its_own() {
+    let rows = rows("gemma4-calm-hf/model");
+    for (device, dense) in [("any GPU", "dense network"), ("CUDA", "dense network with GELU")] {
+        let devices = rows[0]["devices"].as_array().unwrap();
+        let refused = devices.iter().find(|it| it["device"].as_str().unwrap().starts_with(device));
+        let refused = refused.unwrap()["refused"].as_str().unwrap();
+        for name in [
+            "norm of values",
+            "attention with heads of two shapes",
+            "norm, added",
+            dense,
+            "mixture of experts with a router that reads a norm of its own",
+            "scale",
+            "scaled embeddings",
+            "capped logits",
+        ] {
+            assert!(refused.contains(&format!("{name} (layer 0)")), "{device}: {name}: {refused}");
+        }
+    }
+    assert_eq!(launches(&rows[0], "processor"), operations(&rows[0]));
+}
+
+#[test]
 fn a_device_refuses_operations_by_their_names() {
     for (model, names) in [
         (

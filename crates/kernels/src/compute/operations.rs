@@ -80,13 +80,29 @@ impl Compute {
 
     /// `out = silu(gate) * up`
     pub fn swiglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
-        assert_eq!(gate.len(), up.len(), "swiglu: inputs");
-        assert_eq!(gate.len(), out.len(), "swiglu: outputs");
+        self.gated(self.table.swiglu, gate, up, out);
+    }
+
+    /// `out = gelu(gate) * up`, with the approximation by a hyperbolic tangent (`gelu_pytorch_tanh`).
+    pub fn geglu(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
+        self.gated(self.table.geglu, gate, up, out);
+    }
+
+    /// An activation of the gate times `up`.
+    fn gated(
+        &self,
+        kernel: unsafe fn(&[f32], &[f32], &mut [f32]),
+        gate: &[f32],
+        up: &[f32],
+        out: &mut [f32],
+    ) {
+        assert_eq!(gate.len(), up.len(), "activation: inputs");
+        assert_eq!(gate.len(), out.len(), "activation: outputs");
         let out = Parts::new(out);
         self.pool.for_each(gate.len(), ELEMENTS_EACH / 4, |range| {
             let (gate, up) = (&gate[range.clone()], &up[range.clone()]);
             // SAFETY: ranges are disjoint; `new` has checked the features.
-            unsafe { (self.table.swiglu)(gate, up, out.part(range)) };
+            unsafe { kernel(gate, up, out.part(range)) };
         });
     }
 

@@ -122,6 +122,28 @@ pub(crate) unsafe fn swiglu<L: Lanes>(gate: &[f32], up: &[f32], out: &mut [f32])
     }
 }
 
+/// `out = gelu(gate) * up`, with the approximation by a hyperbolic tangent: `gelu(x) = x * sigmoid(2 u)` for `u =
+/// sqrt(2 / pi) (x + 0.044715 x^3)`.
+///
+/// # Safety
+///
+/// As for [`inverse_rms`].
+#[inline(always)]
+pub(crate) unsafe fn geglu<L: Lanes>(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    /// `2 sqrt(2 / pi)`
+    const SLOPE: f32 = std::f32::consts::FRAC_2_SQRT_PI * std::f32::consts::SQRT_2;
+    // SAFETY: `vectors` stays within slices of equal length.
+    unsafe {
+        let (cubic, slope) = (L::splat(0.044_715), L::splat(SLOPE));
+        vectors!(gate.len(), |at, n| {
+            let g: L = load(gate.as_ptr().add(at), n);
+            let u: L = load(up.as_ptr().add(at), n);
+            let inner = g.mul(g).mul(cubic).mul_add(g, g).mul(slope);
+            store(g.mul(sigmoid(inner)).mul(u), out.as_mut_ptr().add(at), n);
+        });
+    }
+}
+
 /// `x *= sigmoid(gate)`
 ///
 /// # Safety

@@ -19,14 +19,16 @@ fn elementwise_operations_match_their_formulas() {
         let gate: Vec<f32> = random.normals(rows * width).iter().map(|g| g * 20.0).collect();
         let weight = random.normals(width);
         let got = everywhere(|c| {
-            let mut out = vec![0.0; 5 * x.len()];
+            let mut out = vec![0.0; 6 * x.len()];
             let (norm, rest) = out.split_at_mut(x.len());
             let (gated, rest) = rest.split_at_mut(x.len());
             let (glu, rest) = rest.split_at_mut(x.len());
+            let (gelu, rest) = rest.split_at_mut(x.len());
             let (scaled, sum) = rest.split_at_mut(x.len());
             c.rms_norm(&x, &weight, 1e-6, norm);
             c.gated_rms_norm(&x, &weight, &gate, 1e-6, gated);
             c.swiglu(&gate, &x, glu);
+            c.geglu(&gate, &x, gelu);
             scaled.copy_from_slice(&x);
             c.scale_by_sigmoid(scaled, &gate);
             sum.copy_from_slice(&x);
@@ -44,10 +46,15 @@ fn elementwise_operations_match_their_formulas() {
             })
             .collect();
         let with = |f: &dyn Fn(usize) -> f64| (0..x.len()).map(f).collect::<Vec<f64>>();
+        let gelu = |x: f64| {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        };
         let want = [
             norm.clone(),
             with(&|i| norm[i] * gate[i] * sigmoid(gate[i])),
             with(&|i| gate[i] * sigmoid(gate[i]) * x[i]),
+            with(&|i| gelu(gate[i]) * x[i]),
             with(&|i| x[i] * sigmoid(gate[i])),
             with(&|i| 2.0 * x[i] + 0.5 * gate[i]),
         ]

@@ -51,7 +51,7 @@ impl Answer {
             raw: job.output.raw,
             ids: Vec::new(),
             thinking: job.prompt.thinking_open,
-            markers: [marker("<think>"), marker("</think>")],
+            markers: language.dialect.thinking().map(marker),
             reasoning_tokens: 0,
             logprobs: Vec::new(),
             reason: None,
@@ -99,7 +99,9 @@ impl Answer {
         }
         let (tokenizer, closing) = (&self.language.tokenizer, self.language.dialect.closing());
         let encode = |text: &str| tokenizer.encode(text).unwrap_or_default();
-        match (self.markers[1], closing.split_once("</think>")) {
+        let [_, end] = self.language.dialect.thinking();
+        let around = (!end.is_empty()).then(|| closing.split_once(end)).flatten();
+        match (self.markers[1], around) {
             (Some(end), Some((before, after))) => {
                 [encode(before), vec![end], encode(after)].concat()
             }

@@ -44,7 +44,7 @@ fn events(dialect: Dialect, text: &str, opens: bool) -> Vec<Event> {
 }
 
 /// Name, dialect, whether the prompt opens the thinking, and the model's text.
-const ANSWERS: [(&str, Dialect, bool, &str); 17] = [
+const ANSWERS: [(&str, Dialect, bool, &str); 19] = [
     (
         "harmony",
         Dialect::Harmony,
@@ -145,6 +145,19 @@ const ANSWERS: [(&str, Dialect, bool, &str); 17] = [
          <｜tool▁call▁end｜>",
     ),
     (
+        "gemma",
+        Dialect::Gemma,
+        false,
+        "<|channel>thought\nI should ask.\n<channel|>Asking.<|tool_call>call:get_weather{city:<|\"|>Oslo<|\"|>,days:2}\
+         <tool_call|>",
+    ),
+    (
+        "gemma_no_string_end",
+        Dialect::Gemma,
+        true,
+        "I should ask.<channel|><|tool_call>call:get_weather{city:<|\"|>Oslo<tool_call|>",
+    ),
+    (
         "qwen_xml",
         Dialect::QwenXml,
         true,
@@ -187,7 +200,7 @@ fn every_dialect_is_the_same_in_every_protocol() {
         (message.reasoning, message.content, message.tool_calls)
     };
     let expected = said("qwen_xml");
-    for name in ["harmony", "dsml", "minimax", "glm", "kimi", "deepseek", "hermes"] {
+    for name in ["harmony", "dsml", "minimax", "glm", "kimi", "deepseek", "gemma", "hermes"] {
         assert_eq!(said(name), expected, "{name}");
     }
 }

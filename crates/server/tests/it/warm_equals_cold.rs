@@ -312,6 +312,7 @@ fn every_answer_is_that_of_a_run_without_reuse() {
         + run("gptoss-calm-mxfp4", requests / 4, seed + 2)
         + run("deepseek-calm-hf", requests / 8, seed + 3)
         + run("flash-next-calm-hf", requests / 8, seed + 5)
-        + run("dsv4-calm-hf", requests / 4, seed + 4);
+        + run("dsv4-calm-hf", requests / 4, seed + 4)
+        + run("gemma4-calm-hf", requests / 8, seed + 6);
     assert!(shared > 0, "nothing came from the shared folder");
 }

@@ -19,7 +19,7 @@ pub(crate) const DECAY: &str = "linear_attn.A";
 pub(crate) const ROUTER: &str = "mlp.router";
 
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 52] = [
+const LAYER_TENSORS: [&str; 60] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -74,6 +74,25 @@ const LAYER_TENSORS: [&str; 52] = [
     "mlp.up_proj",
     "mlp.down_proj",
     "mlp.gate_up_proj",
+    // Gemma-4: norms before and after each network, the layer's factor, norm and factors of the router.
+    "pre_feedforward_layernorm",
+    "pre_feedforward_layernorm_2",
+    "post_feedforward_layernorm",
+    "post_feedforward_layernorm_1",
+    "post_feedforward_layernorm_2",
+    "layer_scalar",
+    "mlp.gate.norm",
+    "mlp.gate.expert_scale",
+];
+
+/// What Gemma-4 calls the parts of a mixture, after `layers.N.`, and their canonical names.
+const GEMMA: [(&str, &str); 5] = [
+    ("router.proj", "mlp.gate"),
+    // Not the scales of a quantised matrix.
+    ("router.scale", "mlp.gate.norm"),
+    ("router.per_expert_scale", "mlp.gate.expert_scale"),
+    ("experts.switch_glu", "mlp.switch_mlp"),
+    ("experts", "mlp.experts"),
 ];
 
 /// What some families call parts of a mixture, with the canonical names; the last are modules, whose names go on.
@@ -128,6 +147,7 @@ pub(crate) enum Meaning {
 /// A file's tensor name without prefix and part suffix, and the part.
 pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
     let (name, part) = match name.rsplit_once('.') {
+        _ if name.ends_with(".router.scale") => (name, Part::Weight),
         Some((stem, "weight")) => (stem, Part::Weight),
         Some((stem, "scales" | "scale" | "weight_scale_inv" | "weight_scale")) => {
             (stem, Part::Scales)
@@ -160,6 +180,9 @@ pub(crate) fn module(name: &str) -> Cow<'_, str> {
             _ => {}
         }
     }
+    if let Some(name) = gemma(name) {
+        return Cow::Owned(name);
+    }
     let Some((layer, rest)) = name.split_once(".block_sparse_moe.") else {
         return Cow::Borrowed(name);
     };
@@ -173,10 +196,29 @@ pub(crate) fn module(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{layer}.mlp.{rest}"))
 }
 
+/// The canonical name of a part of a mixture that Gemma-4 has in the layer itself.
+fn gemma(name: &str) -> Option<String> {
+    let (number, rest) = name.strip_prefix("layers.")?.split_once('.')?;
+    GEMMA.into_iter().find_map(|(theirs, ours)| {
+        let part = rest.strip_prefix(theirs)?;
+        let whole = part.is_empty() || part.starts_with('.');
+        whole.then(|| format!("layers.{number}.{ours}{part}"))
+    })
+}
+
 /// What a canonical name stands for in a model of `layers` layers, after which `drafts` more lie that predict further
 /// tokens (`num_nextn_predict_layers`) and are not used.
 pub(crate) fn meaning(name: &str, layers: usize, drafts: usize) -> Meaning {
-    let others = ["visual.", "vision_tower.", "mm_projector.", "mtp.", "mtp_"];
+    let others = [
+        "visual.",
+        "vision_tower.",
+        "mm_projector.",
+        "embed_vision.",
+        "audio_tower.",
+        "embed_audio.",
+        "mtp.",
+        "mtp_",
+    ];
     // Frequencies follow from the configuration.
     if others.iter().any(|prefix| name.starts_with(prefix))
         || name.ends_with(".rotary_emb.inv_freq")

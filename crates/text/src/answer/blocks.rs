@@ -1,14 +1,15 @@
-//! Answers with thinking in `<think>` and calls between markers of their own: text, and where a call begins.
+//! Answers with thinking and calls between markers of their own: text, and where a call begins.
 //!
 //! All dialects but harmony are read here. A dialect's [`Syntax`] has its markers and says what one begins; from there
-//! on a call is read by its form (`tagged.rs`, `calls.rs`).
+//! on a call is read by its form (`tagged.rs`, `calls.rs`, `bare.rs`).
 
+use super::bare::{self, BareCall};
 use super::calls::{JsonCall, JsonForm};
 use super::markers::{begun, first};
 use super::out::{Out, Repair};
 use super::tagged::{TaggedCall, Tags};
 use super::tools::Tools;
-use super::{Part, Reading, Step, THINK_END, THINK_START};
+use super::{Part, Reading, Step};
 
 /// How a dialect marks calls.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Syntax {
     pub(super) end: &'static str,
     /// Begins a call without `start`; empty for none.
     pub(super) function: &'static str,
+    /// Begins and ends the thinking.
+    pub(super) thinking: [&'static str; 2],
     /// Markers that say nothing of their own, such as those of a section of calls.
     pub(super) silent: &'static [&'static str],
     /// What stands at the beginning of the text; `last` says that no more will come.
@@ -36,6 +39,8 @@ pub(super) enum Head {
     NoCall(usize, Repair),
     /// A call whose parameters begin at the place.
     Tagged { tool: usize, body: usize, tags: &'static Tags, foreign: bool },
+    /// A call whose arguments, with bare keys, begin at the place.
+    Bare { tool: usize, body: usize, form: &'static bare::Form },
     /// A call whose arguments begin at the place, or are given whole with the place behind them.
     Json { name: String, at: usize, whole: Option<String>, form: &'static JsonForm, foreign: bool },
 }
@@ -49,6 +54,7 @@ enum State {
     Head,
     Tagged(TaggedCall),
     Json(JsonCall),
+    Bare(BareCall),
     /// What began as a call and is none: text, markers included, up to the call's end.
     Quote,
 }
@@ -78,7 +84,8 @@ impl Blocks {
 
     fn text(&mut self, held: &mut String, last: bool, out: &mut Out) -> Step {
         let syntax = self.syntax;
-        let own = [THINK_END, THINK_START, syntax.end, syntax.start, syntax.function];
+        let [think_start, think_end] = syntax.thinking;
+        let own = [think_end, think_start, syntax.end, syntax.start, syntax.function];
         let markers =
             || own.into_iter().chain(syntax.silent.iter().copied()).filter(|m| !m.is_empty());
         let Some((at, marker)) = first(held, markers()) else {
@@ -102,10 +109,12 @@ impl Blocks {
         }
         // A second end, or a start where thinking has begun already, says nothing.
         held.drain(..marker.len());
-        match marker {
-            THINK_END => self.enter(Part::Text),
-            THINK_START => self.enter(Part::Reasoning),
-            _ => self.in_block = false,
+        if marker == think_end {
+            self.enter(Part::Text);
+        } else if marker == think_start {
+            self.enter(Part::Reasoning);
+        } else {
+            self.in_block = false;
         }
         Step::Again
     }
@@ -141,6 +150,11 @@ impl Blocks {
                 held.drain(..body);
                 self.state = State::Tagged(TaggedCall::new(tags, tool, marked));
             }
+            Head::Bare { tool, body, form } => {
+                self.begin(tools.name(tool), false, out);
+                held.drain(..body);
+                self.state = State::Bare(BareCall::new(form, tool));
+            }
             Head::Json { name, at, whole, form, foreign } => {
                 self.begin(&name, foreign, out);
                 held.drain(..at);
@@ -166,7 +180,8 @@ impl Blocks {
     /// Gives back as text what is no call, up to its end or to the next marker.
     fn quote(&mut self, held: &mut String, last: bool, out: &mut Out) -> Step {
         let end = self.syntax.end;
-        let markers = [end, self.syntax.start, THINK_END, THINK_START];
+        let [think_start, think_end] = self.syntax.thinking;
+        let markers = [end, self.syntax.start, think_end, think_start];
         let (sure, step) = match first(held, markers) {
             Some((at, marker)) if marker == end => (at + end.len(), Step::Done),
             Some((at, _)) => (at, Step::Done),
@@ -198,11 +213,12 @@ impl Reading for Blocks {
             State::Quote => self.quote(held, last, out),
             State::Tagged(call) => call.step(held, last, tools, out),
             State::Json(call) => call.step(held, last, out),
+            State::Bare(call) => call.step(held, last, tools, out),
         };
         if step != Step::Done {
             return step;
         }
-        if matches!(self.state, State::Tagged(_) | State::Json(_)) {
+        if matches!(self.state, State::Tagged(_) | State::Json(_) | State::Bare(_)) {
             out.end_call();
         }
         self.state = State::Text;

@@ -3,12 +3,12 @@
 //! V3 and R1 write the kind of tool first and put the arguments into a fenced block; V3.1 writes name and arguments
 //! alone. Either is understood; what calls are held to is V3.1's.
 
-use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
 use super::calls::JsonForm;
 use super::out::Repair;
 use super::row::{Body, CallForm, Lead, Row};
 use super::tools::Tools;
+use super::{NAME_BYTES_MAX, THINK};
 
 const START: &str = "<｜tool▁call▁begin｜>";
 const END: &str = "<｜tool▁call▁end｜>";
@@ -23,6 +23,7 @@ const SYNTAX: Syntax = Syntax {
     end: END,
     function: "",
     silent: &["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| {
         look_ahead_of(&JSON, SEPARATOR, str::trim, held, last, tools)
     },
@@ -40,6 +41,7 @@ pub(super) const ROW: Row = Row {
         begins_block: false,
         body: Body::Json { before: &["{name}<｜tool▁sep｜>"], after: "" },
     },
+    thinking: THINK,
     closing: "</think>",
     ends: &[],
 };

@@ -4,14 +4,16 @@
 //! spells its arguments. Its file has a [`Row`] (`row.rs`): how it is known, how it is read, and how its calls are
 //! written, from which grammars are made (`constraint/grammar.rs`). docs/adding/dialect.md says how to add one.
 
-use super::row::{CallForm, Lead, Row};
-use super::{Reading, deepseek, dsml, glm, harmony, kimi, minimax, qwen};
+use super::row::{CallForm, Row};
+use super::{Reading, THINK, deepseek, dsml, gemma, glm, harmony, kimi, minimax, qwen};
 
 /// How a family writes tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Channels: `<|channel|>analysis<|message|>...`, calls in `commentary` with a recipient (gpt-oss).
     Harmony,
+    /// `<|tool_call>call:NAME{key:<|"|>text<|"|>,n:1}<tool_call|>`, thinking in a channel (Gemma-4).
+    Gemma,
     /// `<｜DSML｜invoke name="NAME">` with parameters in tags (DeepSeek-V3.2 and V4).
     Dsml,
     /// `<invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>` (MiniMax-M2).
@@ -29,8 +31,9 @@ pub enum Dialect {
 }
 
 /// Every dialect, in the order in which templates are searched for their signs.
-const ROWS: [(Dialect, &Row); 8] = [
+const ROWS: [(Dialect, &Row); 9] = [
     (Dialect::Harmony, &harmony::ROW),
+    (Dialect::Gemma, &gemma::ROW),
     (Dialect::Dsml, &dsml::ROW),
     (Dialect::MiniMax, &minimax::ROW),
     (Dialect::Glm, &glm::ROW),
@@ -75,7 +78,12 @@ impl Dialect {
 
     /// Whether thinking is a block between `<think>` and `</think>`.
     pub fn thinks_in_tags(self) -> bool {
-        self.calls().lead == Lead::Breaks
+        self.row().thinking == THINK
+    }
+
+    /// Control tokens around the thinking; empty where it is a message of its own.
+    pub fn thinking(self) -> [&'static str; 2] {
+        self.row().thinking
     }
 
     /// How its calls are written.

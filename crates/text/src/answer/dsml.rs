@@ -3,12 +3,12 @@
 //!
 //! `text/dsml.rs` writes prompts for it. V3.2 calls the block `function_calls`, V4 `tool_calls`; either is understood.
 
-use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
 use super::out::Repair;
 use super::row::{Body, CallForm, Lead, Row};
 use super::tagged::{Header, Tags, named};
 use super::tools::Tools;
+use super::{NAME_BYTES_MAX, THINK};
 
 const TAGS: Tags = Tags {
     start: "<｜DSML｜tool_calls>",
@@ -26,6 +26,7 @@ const SYNTAX: Syntax = Syntax {
     end: TAGS.end,
     function: TAGS.function,
     silent: &["<｜DSML｜function_calls>", "</｜DSML｜function_calls>"],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| look_ahead_of(&TAGS, held, last, tools),
 };
 
@@ -47,6 +48,7 @@ pub(super) const ROW: Row = Row {
             close: "</｜DSML｜invoke>",
         },
     },
+    thinking: THINK,
     closing: "</think>",
     ends: &[],
 };

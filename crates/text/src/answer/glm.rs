@@ -2,13 +2,13 @@
 //!
 //! Its markers are Hermes', so a call in JSON between them is understood as well.
 
-use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
 use super::out::Repair;
 use super::qwen::object;
 use super::row::{Body, CallForm, Lead, Row};
 use super::tagged::{Header, KEY_BYTES_MAX, Tags};
 use super::tools::Tools;
+use super::{NAME_BYTES_MAX, THINK};
 
 const KEY_END: &str = "</arg_key>";
 const VALUE: &str = "<arg_value>";
@@ -24,8 +24,14 @@ const TAGS: Tags = Tags {
     several: false,
     lines: false,
 };
-const SYNTAX: Syntax =
-    Syntax { start: TAGS.start, end: TAGS.end, function: "", silent: &[], look_ahead };
+const SYNTAX: Syntax = Syntax {
+    start: TAGS.start,
+    end: TAGS.end,
+    function: "",
+    silent: &[],
+    thinking: THINK,
+    look_ahead,
+};
 
 pub(super) const ROW: Row = Row {
     name: "glm",
@@ -45,6 +51,7 @@ pub(super) const ROW: Row = Row {
             close: "",
         },
     },
+    thinking: THINK,
     closing: "</think>\n",
     ends: &["<|user|>", "<|observation|>"],
 };

@@ -56,6 +56,7 @@ pub(super) const ROW: Row = Row {
             after: "",
         },
     },
+    thinking: ["", ""],
     closing: "<|end|><|start|>assistant<|channel|>final<|message|>",
     ends: &[RETURN, CALL],
 };

@@ -1,5 +1,6 @@
 //! Kimi-K2's dialect: a section of calls, each with an id `functions.NAME:NUMBER` and its arguments in JSON.
 
+use super::THINK;
 use super::blocks::{Blocks, Syntax};
 use super::calls::JsonForm;
 use super::deepseek::look_ahead_of;
@@ -15,6 +16,7 @@ const SYNTAX: Syntax = Syntax {
     end: END,
     function: "",
     silent: &["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| look_ahead_of(&JSON, SEPARATOR, name, held, last, tools),
 };
 
@@ -33,6 +35,7 @@ pub(super) const ROW: Row = Row {
             after: "",
         },
     },
+    thinking: THINK,
     closing: "</think>",
     ends: &[],
 };

@@ -1,5 +1,6 @@
 //! MiniMax-M2's dialect: functions in `<invoke>` tags, several in one block.
 
+use super::THINK;
 use super::blocks::{Blocks, Syntax};
 use super::dsml::look_ahead_of;
 use super::row::{Body, CallForm, Lead, Row};
@@ -21,6 +22,7 @@ const SYNTAX: Syntax = Syntax {
     end: TAGS.end,
     function: TAGS.function,
     silent: &[],
+    thinking: THINK,
     look_ahead: |_, held, last, tools| look_ahead_of(&TAGS, held, last, tools),
 };
 
@@ -42,6 +44,7 @@ pub(super) const ROW: Row = Row {
             close: "</invoke>",
         },
     },
+    thinking: THINK,
     closing: "\n</think>\n\n",
     ends: &[],
 };

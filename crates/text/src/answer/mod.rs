@@ -8,11 +8,13 @@
 //! none, or names no offered tool, is given back as text, so that nothing the model said is lost. A call inside the
 //! thinking is made, and the text around it stays thinking.
 
+mod bare;
 mod blocks;
 mod calls;
 mod deepseek;
 mod dialect;
 mod dsml;
+mod gemma;
 mod glm;
 mod harmony;
 mod json;
@@ -42,6 +44,8 @@ pub(crate) use row::{Body, CallForm, Lead};
 
 const THINK_START: &str = "<think>";
 const THINK_END: &str = "</think>";
+/// The tags of thinking that most families have.
+const THINK: [&str; 2] = [THINK_START, THINK_END];
 /// Longest name of a function; more is prose. (OpenAI's limit is 64.)
 const NAME_BYTES_MAX: usize = 256;
 

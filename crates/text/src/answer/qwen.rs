@@ -2,13 +2,13 @@
 //!
 //! Either form is understood wherever a call's marker stands; one that the template does not teach is counted.
 
-use super::NAME_BYTES_MAX;
 use super::blocks::{Blocks, Head, Syntax};
 use super::calls::{Envelope, JsonForm, envelope};
 use super::out::Repair;
 use super::row::{Body, CallForm, Lead, Row};
 use super::tagged::{Tags, named};
 use super::tools::Tools;
+use super::{NAME_BYTES_MAX, THINK};
 
 const CALL_START: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
@@ -28,8 +28,14 @@ const TAGS: Tags = Tags {
 /// Shared with the dialects that have these markers.
 pub(super) const JSON: JsonForm =
     JsonForm { start: CALL_START, end: CALL_END, outer: true, open_ended: false };
-const XML_SYNTAX: Syntax =
-    Syntax { start: CALL_START, end: CALL_END, function: FUNCTION_START, silent: &[], look_ahead };
+const XML_SYNTAX: Syntax = Syntax {
+    start: CALL_START,
+    end: CALL_END,
+    function: FUNCTION_START,
+    silent: &[],
+    thinking: THINK,
+    look_ahead,
+};
 const HERMES_SYNTAX: Syntax = Syntax { function: "", ..XML_SYNTAX };
 
 pub(super) const XML: Row = Row {
@@ -50,6 +56,7 @@ pub(super) const XML: Row = Row {
             close: "</function>",
         },
     },
+    thinking: THINK,
     closing: "\n</think>\n\n",
     ends: &[],
 };
@@ -66,6 +73,7 @@ pub(super) const HERMES: Row = Row {
         begins_block: false,
         body: Body::Json { before: &["{\"name\": {string}, \"arguments\": "], after: "}" },
     },
+    thinking: THINK,
     closing: "\n</think>\n\n",
     ends: &[],
 };

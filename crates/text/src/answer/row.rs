@@ -13,6 +13,8 @@ pub(super) struct Row {
     pub(super) reading: fn(bool) -> Box<dyn Reading>,
     /// How calls are written.
     pub(super) calls: CallForm,
+    /// Control tokens around the thinking; empty where it is a message of its own.
+    pub(super) thinking: [&'static str; 2],
     /// What closes the thinking and begins the visible answer.
     pub(super) closing: &'static str,
     /// Control tokens that end an answer, whatever the model's configuration says.
@@ -51,6 +53,13 @@ pub(crate) enum Lead {
 pub(crate) enum Body {
     /// Texts around the arguments, which are one JSON object. Of several first texts the answer may have any.
     Json { before: &'static [&'static str], after: &'static str },
+    /// Arguments with bare keys and strings between quotes of their own, in braces.
+    Bare {
+        /// Before the arguments.
+        open: &'static str,
+        /// Around a string.
+        quote: &'static str,
+    },
     /// Parameters in tags.
     Tagged {
         /// Before the parameters.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use store::shown;
 
 use super::spelling::{after_trigger, filled, literal, opened, opened_any, quoted, text_until};
-use super::{ConstraintError, SCHEMA_FIELD, limits, plain, references};
+use super::{ConstraintError, SCHEMA_FIELD, bare, limits, plain, references};
 use crate::schema::{self, Types};
 use crate::{Body, CallForm, Dialect, Lead, Thinking, Tokenizer};
 
@@ -232,6 +232,9 @@ fn call_rules(
     let _ = writeln!(text, "call: {before} function {after}");
     let names = (0..functions.len()).map(|index| format!("f-{index}"));
     let _ = writeln!(text, "function: {}", names.collect::<Vec<_>>().join(" | "));
+    if let Body::Bare { quote, .. } = form.body {
+        bare::shared(text, quote, tokenizer);
+    }
     for (index, function) in functions.iter().enumerate() {
         match form.body {
             Body::Json { before, after } => {
@@ -241,6 +244,17 @@ fn call_rules(
                 let schema = by_grammar(object_schema(function.parameters), true);
                 let _ = writeln!(text, "f-{index}: ({heads}) a-{index} {after}");
                 let _ = writeln!(text, "a-{index}: %json {schema}");
+            }
+            Body::Bare { open, quote } => {
+                let open = filled(open, function.name, tokenizer);
+                let _ = writeln!(text, "f-{index}: {open} \"{{\" b-{index}");
+                let rules = bare::Rules { quote, tokenizer, root: function.parameters };
+                rules.members(
+                    text,
+                    &format!("b-{index}"),
+                    function.parameters,
+                    order == Order::Any,
+                );
             }
             Body::Tagged { .. } => tagged_call(text, index, function, order, form, tokenizer),
         }
@@ -342,7 +356,7 @@ fn any_order(text: &mut String, index: usize, needed: &[bool], others: bool, clo
 }
 
 /// Whether a tool takes parameters that its schema does not list.
-fn takes_others(schema: &Value) -> bool {
+pub(super) fn takes_others(schema: &Value) -> bool {
     match schema.get("additionalProperties") {
         Some(Value::Bool(allowed)) => *allowed,
         Some(_) => true,
@@ -440,7 +454,7 @@ fn object(schema: Value) -> Value {
 }
 
 /// Sets how the schema is compiled; whatever the client wrote there is not its to decide.
-fn by_grammar(mut schema: Value, lenient: bool) -> Value {
+pub(super) fn by_grammar(mut schema: Value, lenient: bool) -> Value {
     if let Value::Object(fields) = &mut schema {
         let options = json!({
             "whitespace_flexible": true, "whitespace_pattern": WHITE_SPACE, "lenient": lenient, "coerce_one_of": true,

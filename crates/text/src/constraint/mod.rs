@@ -11,6 +11,7 @@
 //! The automaton is llguidance (pure Rust; docs/decisions.md has sizes and times). Its masks know nothing of
 //! probabilities, so they hold at any temperature. The sampler applies them (`Sampler::sample_allowed`).
 
+mod bare;
 mod error;
 mod gbnf;
 mod grammar;
@@ -107,7 +108,10 @@ impl Grammars {
         // Where thinking is a channel of its own, it is part of the grammar.
         let (think_start, think_end) = match form.lead {
             Lead::Channels => (None, None),
-            Lead::Breaks => (control("<think>"), control("</think>")),
+            Lead::Breaks => {
+                let [start, end] = dialect.thinking();
+                (control(start), control(end))
+            }
         };
         let call_start = match (form.lead, form.begins_block) {
             (Lead::Channels, _) => control("<|start|>"),
@@ -140,7 +144,7 @@ impl Grammars {
     ///
     /// # Errors
     /// A schema that cannot be compiled or is too large, a tool that is not there: mistakes of the client. A model
-    /// without a control token `</think>` whose prompt opens the thinking.
+    /// without a control token that ends the thinking whose prompt opens the thinking.
     pub fn compile(
         &self,
         rule: &Rule,
@@ -148,7 +152,7 @@ impl Grammars {
         thinking: Thinking,
     ) -> Result<Constraint, ConstraintError> {
         if thinking == Thinking::Open && self.think_end.is_none() {
-            let problem = "there is no token </think>".to_owned();
+            let problem = format!("there is no token {}", self.dialect.thinking()[1]);
             return Err(ConstraintError::Tokenizer { problem });
         }
         let text = grammar::of(rule, tools, thinking, self.dialect, &self.tokenizer)?;

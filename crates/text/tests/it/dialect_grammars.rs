@@ -18,7 +18,7 @@ const TOKENS_MAX: usize = 300;
 const ENDED: usize = 6;
 const WALKS_MAX: u64 = 200;
 /// Control tokens of all dialects.
-const CONTROLS: [&str; 24] = [
+const CONTROLS: [&str; 31] = [
     "<|start|>",
     "<|end|>",
     "<|message|>",
@@ -43,6 +43,13 @@ const CONTROLS: [&str; 24] = [
     "</arg_value>",
     "<minimax:tool_call>",
     "</minimax:tool_call>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|channel>",
+    "<channel|>",
+    "<|\"|>",
+    "<turn|>",
+    "<|tool_response>",
 ];
 /// What ends a text value, where text ends with a tag.
 fn close(dialect: Dialect) -> Option<&'static str> {
@@ -213,6 +220,12 @@ fn calls_that_a_model_begins_are_held_to_the_tools() {
             "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
             "rm",
             "now:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+        ),
+        (
+            Dialect::Gemma,
+            "<|channel>thought\nHm.<channel|><|tool_call>call:",
+            "rm",
+            "get_weather{days:2,city:<|\"|>{Oslo}, \"N\"<|\"|>}<tool_call|>",
         ),
         (
             Dialect::DeepSeek,

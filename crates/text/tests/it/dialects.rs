@@ -428,8 +428,85 @@ fn deepseek() {
     }
 }
 
+#[test]
+fn gemma() {
+    use Dialect::Gemma;
+    let call = |inside: &str| format!("<|tool_call>call:get_weather{inside}<tool_call|>");
+    let oslo = || json!({"city": "Oslo"});
+    for case in [
+        case(
+            Gemma,
+            format!(
+                "<|channel>thought\nI look.\n<channel|>Let me see.{}",
+                call("{city:<|\"|>Oslo<|\"|>}")
+            ),
+        )
+        .thinks("I look.")
+        .says("Let me see.")
+        .calls("get_weather", oslo()),
+        case(Gemma, "I look.<channel|>Mild.").opens().thinks("I look.").says("Mild."),
+        // Strings hold quotes, braces and commas as they are; keys are bare at every level.
+        case(
+            Gemma,
+            call(
+                "{city:<|\"|>a {\"b\"}, \\ c\nd<|\"|>,days:2,list:[1,<|\"|>x<|\"|>,{k:true,l:[]}],\
+                 zip:<|\"|>02134<|\"|>}",
+            ),
+        )
+        .calls(
+            "get_weather",
+            json!({"city": "a {\"b\"}, \\ c\nd", "days": 2, "list": [1, "x", {"k": true, "l": []}],
+                    "zip": "02134"}),
+        ),
+        case(Gemma, "<|tool_call>call:now{}<tool_call|><|tool_call>call:now{}<tool_call|>")
+            .calls("now", json!({}))
+            .calls("now", json!({})),
+        case(Gemma, "<|tool_call>call:now<tool_call|>").calls("now", json!({})),
+        case(Gemma, call("{ city: <|\"|>Oslo<|\"|> , days: -15 }"))
+            .calls("get_weather", json!({"city": "Oslo", "days": -15})),
+        // As declarations quote their keys; a string in JSON's quotes, and one without any.
+        case(Gemma, call("{<|\"|>city<|\"|>:<|\"|>Oslo<|\"|>}")).calls("get_weather", oslo()),
+        case(Gemma, call("{city:\"Oslo\"}"))
+            .calls("get_weather", oslo())
+            .repaired(&["malformed_json"]),
+        case(Gemma, call("{city:Oslo}")).calls("get_weather", oslo()).repaired(&["malformed_json"]),
+        case(Gemma, call("{city:<|\"|>Oslo<|\"|>,city:<|\"|>Rome<|\"|>,days:1}"))
+            .calls("get_weather", json!({"city": "Oslo", "days": 1}))
+            .repaired(&["duplicate_parameter"]),
+        case(Gemma, call("{note:None,days:two}"))
+            .calls("get_weather", json!({"note": "None", "days": "two"}))
+            .repaired(&["malformed_json", "unfitting_value"]),
+        // A string that the call's end closes.
+        case(Gemma, call("{city:<|\"|>Oslo"))
+            .calls("get_weather", oslo())
+            .repaired(&["malformed_json"]),
+        case(Gemma, call("{city:<|\"|>Oslo<|\"|>]}"))
+            .calls("get_weather", oslo())
+            .repaired(&["malformed_json"]),
+        case(Gemma, "<|tool_call>call:get_weather{city:<|\"|>Os")
+            .calls("get_weather", json!({"city": "Os"}))
+            .repaired(&["truncated"]),
+        case(Gemma, "<|tool_call>call:get_weather{city:<|\"|>Oslo<|\"|>,days:1")
+            .calls("get_weather", oslo())
+            .repaired(&["truncated"]),
+        case(Gemma, "<|tool_call>call:now{}")
+            .calls("now", json!({}))
+            .repaired(&["missing_call_end"]),
+        case(Gemma, "<|tool_call>call:rm{a:1}<tool_call|>")
+            .says("<|tool_call>call:rm{a:1}<tool_call|>")
+            .repaired(&["unknown_function"]),
+        case(Gemma, "a <|tool_call> in prose").says("a <|tool_call> in prose"),
+        case(Gemma, format!("<|channel>thought\nHm.{}", call("{city:<|\"|>Oslo<|\"|>}")))
+            .thinks("Hm.")
+            .calls("get_weather", oslo())
+            .repaired(&["call_in_thinking"]),
+    ] {
+        case.check();
+    }
+}
+
 /// Pieces of every dialect and none.
-const WORDS: [&str; 52] = [
+const WORDS: [&str; 61] = [
     "<think>",
     "</think>",
     "<tool_call>",
@@ -482,6 +559,15 @@ const WORDS: [&str; 52] = [
     "</arg_value>",
     "<|tool_call_begin|>get_weather:0<|tool_call_argument_begin|>",
     "<｜tool▁call▁begin｜>now<｜tool▁sep｜>",
+    "<|channel>thought",
+    "<channel|>",
+    "<|tool_call>call:get_weather",
+    "<tool_call|>",
+    "{city:",
+    "<|\"|>",
+    ",days:",
+    "[",
+    "]",
 ];
 
 proptest! {

@@ -20,4 +20,5 @@ mod replay;
 mod safety;
 mod sampling_reference;
 mod schema_check;
+mod spaced;
 mod support;

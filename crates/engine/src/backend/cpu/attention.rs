@@ -13,18 +13,15 @@ impl CpuBackend {
             window: self.config.layers[layer.index()].window,
             sinks: sinks.map(|sinks| self.weights.vector(sinks)),
         };
-        let attention = &self.config.attention;
+        let attention = self.config.attention_of(layer.index());
         let shape = AttentionShape {
             query_heads: attention.query_heads,
             key_value_heads: attention.key_value_heads,
             head_dim: attention.head_dim,
-            scale: (attention.head_dim as f32).powf(-0.5),
+            scale: attention.score_scale(),
             kv_type: self.options.kv_type,
         };
-        let (query_width, key_width) = (
-            attention.query_heads * attention.head_dim,
-            attention.key_value_heads * attention.head_dim,
-        );
+        let (query_width, key_width) = (attention.query_width(), attention.key_width());
         let most = self.sequences.part_tokens(layer);
         for (run, span) in self.spans.iter().enumerate() {
             for start in (0..span.tokens).step_by(most) {

@@ -1,5 +1,5 @@
-//! Layers without experts on the CPU: one network over the batch, some tokens at a time, so that its wide inner values
-//! take little memory.
+//! Networks that all tokens use on the CPU: one network over the batch, some tokens at a time, so that its wide inner
+//! values take little memory.
 
 use kernels::{Activations, MatmulJob, Tokens};
 
@@ -46,7 +46,7 @@ impl DenseScratch {
 }
 
 impl CpuBackend {
-    /// `Residual +=` the network of `Normed`.
+    /// `Residual +=` the network of `Normed`, or the register that the operation names becomes that.
     pub(super) fn run_dense(&mut self, dense: &Dense) {
         let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.weights.matrix(id));
         let (hidden, width) = (self.config.hidden, gate.rows);
@@ -63,12 +63,16 @@ impl CpuBackend {
                 MatmulJob { matrix: up, x, tokens, out: ups },
             ]);
             let activated = &mut scratch.activated[..inner];
-            self.compute.swiglu(&scratch.gate[..inner], &scratch.up[..inner], activated);
+            let (gates, ups) = (&scratch.gate[..inner], &scratch.up[..inner]);
+            dense.activation.combine(&self.compute, gates, ups, activated);
             self.compute.prepare(activated, width, &[down.encoding], &mut scratch.inner);
             let out = &mut out[..inner / width * hidden];
             self.compute.matmul(&mut [MatmulJob { matrix: down, x: &scratch.inner, tokens, out }]);
         }
         let out = &self.projected[..self.tokens.len() * hidden];
-        self.compute.add(self.registers.get_mut(Register::Residual), out);
+        match dense.to {
+            None => self.compute.add(self.registers.get_mut(Register::Residual), out),
+            Some(to) => self.registers.get_mut(to).copy_from_slice(out),
+        }
     }
 }

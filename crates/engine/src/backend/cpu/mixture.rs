@@ -20,7 +20,7 @@ use super::super::{Cancel, Register};
 use super::shared::SharedScratch;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
-use crate::model::activation::{Activation, GateUpRows};
+use crate::model::activation::GateUpRows;
 use crate::model::config::{ModelConfig, MoeConfig};
 use crate::model::mixture::Mixture;
 
@@ -192,12 +192,18 @@ impl CpuBackend {
     ) -> Result<(), EngineError> {
         let tokens = self.tokens.len();
         let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
-        self.prepare_input(layer, mixture, &shapes);
+        let apart = mixture.router_input != Register::Normed;
+        self.prepare_router(layer, mixture, (!apart).then_some(&shapes));
         let single = self.spans.iter().all(|span| span.tokens == 1);
         let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
         let begun = Instant::now();
         self.route(layer, mixture)?;
         self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed();
+        if apart {
+            let uses = [Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding);
+            let normed = self.registers.get(Register::Normed);
+            self.compute.prepare(normed, self.config.hidden, &uses, &mut self.prepared);
+        }
         let experts = self.experts.clone();
         let mut visit = experts.visit(layer, &self.scratch.assignments.experts, phase)?;
         if phase == Phase::Prefill {
@@ -227,7 +233,9 @@ impl CpuBackend {
             let (out, factors) = (&shared.out[..tokens * hidden], &shared.factor[..tokens]);
             self.compute.add_scaled_rows(sum, out, factors);
         }
-        if self.config.hyper.is_some() {
+        if let Some(to) = mixture.to {
+            self.registers.get_mut(to).copy_from_slice(sum);
+        } else if self.config.hyper.is_some() {
             self.registers.get_mut(Register::Normed).copy_from_slice(sum);
             self.run_close_streams(Register::Normed);
         } else if self.config.gated.is_some() {
@@ -239,18 +247,26 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Prepares the normed stream for every encoding that reads it in this layer.
-    fn prepare_input(&mut self, layer: LayerId, mixture: &Mixture, shapes: &[ProjectionShape; 3]) {
+    /// Prepares what the router reads for every encoding that reads it in this layer; where experts read the same, for
+    /// theirs as well.
+    fn prepare_router(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+        experts: Option<&[ProjectionShape; 3]>,
+    ) {
         let mut uses: Vec<Encoding> = Vec::with_capacity(7);
         uses.push(self.weights.matrix(mixture.router).encoding);
         uses.extend(self.routing.next_router(layer).map(|id| self.weights.matrix(id).encoding));
-        uses.extend([Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding));
+        if let Some(shapes) = experts {
+            uses.extend([Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding));
+        }
         if let Some(shared) = &mixture.shared {
             let matrices = shared.gate_weight.into_iter().chain([shared.gate, shared.up]);
             uses.extend(matrices.map(|id| self.weights.matrix(id).encoding));
         }
-        let normed = self.registers.get(Register::Normed);
-        self.compute.prepare(normed, self.config.hidden, &uses, &mut self.prepared);
+        let input = self.registers.get(mixture.router_input);
+        self.compute.prepare(input, self.config.hidden, &uses, &mut self.prepared);
     }
 
     /// Chooses each token's experts and sorts the choice by expert.
@@ -294,6 +310,11 @@ impl CpuBackend {
             Some(table) => {
                 let mut given = self.tokens.iter().map(|&token| table.row(token as usize));
                 router.weigh_given(logits, (experts, k), &mut given, chosen, factors);
+            }
+        }
+        if let Some(scales) = mixture.expert_scales.map(|id| self.weights.vector(id)) {
+            for (factor, &expert) in factors.iter_mut().zip(chosen.iter()) {
+                *factor *= scales[usize::from(expert)];
             }
         }
         self.routing.record(layer, k, chosen, factors);
@@ -436,7 +457,8 @@ impl CpuBackend {
                 assignments.starts[experts[0]]..assignments.pairs(experts[experts.len() - 1]).end;
             let span = (pairs.start - base) * inner_width..(pairs.end - base) * inner_width;
             let activated = &mut scratch.activated[span.clone()];
-            self.compute.swiglu(&scratch.gate[span.clone()], &scratch.up[span], activated);
+            let (gates, ups) = (&scratch.gate[span.clone()], &scratch.up[span]);
+            mixture.activation.combine(&self.compute, gates, ups, activated);
         }
         let span = first * inner_width..last * inner_width;
         let uses = [down.encoding];
@@ -475,7 +497,7 @@ impl CpuBackend {
         let MoeConfig { activation, rows, intermediate: width, .. } = self.config.moe;
         let biases = mixture.biases.as_ref();
         let biases = biases.map(|it| [it.gate, it.up].map(|id| self.weights.vector(id)));
-        if (activation, rows, biases) == (Activation::SwiGlu, GateUpRows::Apart, None) {
+        if activation.is_plain() && (rows, biases) == (GateUpRows::Apart, None) {
             return;
         }
         let scratch = &mut self.scratch;

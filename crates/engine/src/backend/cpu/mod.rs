@@ -126,6 +126,10 @@ pub struct CpuBackend {
     projected: Vec<f32>,
     logits: Vec<f32>,
     inverse_frequencies: Vec<f32>,
+    /// Those of layers with a window, where they have their own.
+    windowed_frequencies: Option<Vec<f32>>,
+    /// The weight of norms without one, as wide as the widest head.
+    ones: Vec<f32>,
     /// All expert ids, for reading a whole layer ahead.
     every_expert: Vec<ExpertId>,
     /// Layers of the model whose experts tables decide.
@@ -169,6 +173,8 @@ impl CpuBackend {
             projected: vec![0.0; tokens * config.hidden],
             logits: vec![0.0; options.logit_rows * config.vocabulary],
             inverse_frequencies: config.attention.rope.inverse_frequencies(),
+            windowed_frequencies: config.windowed.map(|it| it.rope.inverse_frequencies()),
+            ones: vec![1.0; config.attentions().map(|it| it.head_dim).max().unwrap_or(0)],
             every_expert: (0..config.moe.experts as u16).map(ExpertId).collect(),
             given_layers: Vec::new(),
             tokens: Vec::with_capacity(tokens),
@@ -331,10 +337,13 @@ impl Backend for CpuBackend {
         let table = self.weights.matrix(table);
         let (hidden, width) = (self.config.hidden, self.registers.width(Register::Residual));
         let residual = self.registers.get_mut(Register::Residual);
-        let tokens = &self.tokens;
+        let (tokens, scale) = (&self.tokens, self.config.stream.embedding_scale);
         self.compute.each_row(residual, width, |index, row| {
             let (first, others) = row.split_at_mut(hidden);
             kernels::format::decode_row(&table, tokens[index] as usize, first);
+            if scale != 1.0 {
+                first.iter_mut().for_each(|value| *value *= scale);
+            }
             others.chunks_exact_mut(hidden).for_each(|other| other.copy_from_slice(first));
         });
     }
@@ -379,7 +388,13 @@ impl Backend for CpuBackend {
         let job = MatmulJob { matrix, x: &self.prepared, tokens: Tokens::All, out };
         self.compute.matmul(&mut [job]);
         self.check_files()?;
-        Ok(&mut self.logits[..tokens.len() * vocabulary])
+        let logits = &mut self.logits[..tokens.len() * vocabulary];
+        if let Some(cap) = self.config.stream.softcap {
+            self.compute.each_row(logits, vocabulary, |_, row| {
+                row.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+            });
+        }
+        Ok(logits)
     }
 
     fn counters(&self) -> StoreCounters {

@@ -27,14 +27,17 @@ impl CpuBackend {
         match op {
             &Op::Norm { from, weight, to } => self.rms_norm(from, weight, to),
             &Op::NormRow { register, weight } => self.norm_row(register, weight),
+            &Op::NormAdd { from, weight, to } => self.norm_add(from, weight, to),
+            &Op::NormValues { from } => self.norm_values(layer, from),
+            &Op::Scale { register, factor } => self.scale(register, factor),
             Op::Linear { from, products } => self.linear(*from, products),
             &Op::LinearAdd { from, matrix, to } => self.linear_add(from, matrix, to),
             &Op::GroupedLinear { from, matrix, to } => self.run_grouped_linear(from, matrix, to),
             &Op::AddBias { register, bias } => self.add_bias(register, bias),
             Op::SplitQueryGate => self.split_query_gate(),
-            &Op::NormRotate { heads, weight } => self.norm_and_rotate(heads, weight),
-            &Op::NormHeads { heads, weight } => self.norm_heads(heads, weight),
-            &Op::Rotate { heads } => self.rotate(heads),
+            &Op::NormRotate { heads, weight } => self.norm_and_rotate(layer, heads, weight),
+            &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
+            &Op::Rotate { heads } => self.rotate(layer, heads),
             &Op::Attend { sinks } => self.run_attend(layer, sinks),
             Op::AttendLatent(weights) => self.run_latent(layer, weights),
             Op::AttendCompressed(weights) => self.run_compressed(layer, weights),
@@ -105,25 +108,53 @@ impl CpuBackend {
         }
     }
 
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
-        self.norm_heads(heads, weight);
-        self.rotate(heads);
+    /// Values of all tokens' heads in a layer: queries, or keys and values.
+    fn head_values(&self, layer: LayerId, heads: Register) -> usize {
+        let attention = self.config.attention_of(layer.index());
+        let width = match heads {
+            Register::Query => attention.query_width(),
+            _ => attention.key_width(),
+        };
+        self.tokens.len() * width
     }
 
-    fn norm_heads(&mut self, heads: Register, weight: VectorId) {
-        let x = self.registers.get_mut(heads);
+    fn norm_and_rotate(&mut self, layer: LayerId, heads: Register, weight: VectorId) {
+        self.norm_heads(layer, heads, weight);
+        self.rotate(layer, heads);
+    }
+
+    fn norm_heads(&mut self, layer: LayerId, heads: Register, weight: VectorId) {
+        let values = self.head_values(layer, heads);
+        let x = &mut self.registers.get_mut(heads)[..values];
         let weight = self.weights.vector(weight);
         self.compute.rms_norm_in_place(x, weight, self.config.rms_epsilon);
     }
 
-    fn rotate(&mut self, heads: Register) {
-        let attention = &self.config.attention;
+    fn norm_values(&mut self, layer: LayerId, from: Register) {
+        let dim = self.config.attention_of(layer.index()).head_dim;
+        let (values, epsilon) = (self.head_values(layer, from), self.config.rms_epsilon);
+        let ones = &self.ones[..dim];
+        if from == Register::Value {
+            let x = &mut self.registers.get_mut(from)[..values];
+            return self.compute.rms_norm_in_place(x, ones, epsilon);
+        }
+        let (x, out) = self.registers.pair(from, Register::Value);
+        self.compute.rms_norm(&x[..values], ones, epsilon, &mut out[..values]);
+    }
+
+    fn rotate(&mut self, layer: LayerId, heads: Register) {
+        let (attention, values) =
+            (self.config.attention_of(layer.index()), self.head_values(layer, heads));
         let count = match heads {
             Register::Query => attention.query_heads,
             _ => attention.key_value_heads,
         };
-        let x = self.registers.get_mut(heads);
-        let rotation = Rotation { rope: &attention.rope, frequencies: &self.inverse_frequencies };
+        let x = &mut self.registers.get_mut(heads)[..values];
+        let frequencies = match &self.windowed_frequencies {
+            Some(frequencies) if self.config.layers[layer.index()].window.is_some() => frequencies,
+            _ => &self.inverse_frequencies,
+        };
+        let rotation = Rotation { rope: &attention.rope, frequencies };
         rotation.turn(&self.compute, x, (count, attention.head_dim), &self.positions);
     }
 
@@ -135,6 +166,20 @@ impl CpuBackend {
         let epsilon = self.latent_epsilon();
         let (x, weight) = (self.registers.get_mut(register), self.weights.vector(weight));
         self.compute.rms_norm_in_place(x, weight, epsilon);
+    }
+
+    fn norm_add(&mut self, from: Register, weight: VectorId, to: Register) {
+        let (x, weight) = (self.registers.get(from), self.weights.vector(weight));
+        let normed = &mut self.projected[..x.len()];
+        self.compute.rms_norm(x, weight, self.config.rms_epsilon, normed);
+        self.compute.add(self.registers.get_mut(to), normed);
+    }
+
+    fn scale(&mut self, register: Register, factor: VectorId) {
+        let (factor, width) = (self.weights.vector(factor)[0], self.registers.width(register));
+        self.compute.each_row(self.registers.get_mut(register), width, |_, row| {
+            row.iter_mut().for_each(|value| *value *= factor);
+        });
     }
 
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {

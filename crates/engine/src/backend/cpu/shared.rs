@@ -63,7 +63,7 @@ impl SharedScratch {
             activation.prepare(compute, None, gates, ups);
         }
         let activated = &mut self.activated[..inner];
-        compute.swiglu(gates, ups, activated);
+        activation.combine(compute, gates, ups, activated);
         compute.prepare(activated, down.columns, &[down.encoding], &mut self.inner);
         let factors = &mut self.factor[..tokens];
         if gated {

@@ -180,7 +180,11 @@ impl HostSequences {
     ) {
         let layout = &self.memory.layout;
         assert_eq!(sides.len(), layout.sides(), "keys and values, or rows that are both");
-        let (side_bytes, ring) = (layout.side_bytes(), layout.ring(layer));
+        let ring = layout.ring(layer);
+        let side_bytes = match ring {
+            Some(_) => PAGE_TOKENS * layout.window_row(),
+            None => layout.side_bytes(),
+        };
         let width = shape.key_value_heads * shape.head_dim;
         let tokens = sides[0].len() / width;
         let mut done = 0;

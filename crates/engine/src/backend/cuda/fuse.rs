@@ -257,7 +257,8 @@ pub fn describe(
     prepare(program, &facts).listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 
-/// Whether the kernels compute an operation of a layer. An operation that is added is decided here.
+/// Whether the kernels compute an operation of a layer, as the model has it. An operation that is added is decided
+/// here.
 ///
 /// # Errors
 /// The operation, or the form of it, that they do not compute.
@@ -266,6 +267,21 @@ pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
     match op {
         Op::Mixture(_) if balanced => Err(Refusal::form(op, "with a bias of a softmax's choice")),
         Op::NormHeads { .. } => Err(Refusal::operation(op)),
+        Op::Attend { .. } if config.windowed.is_some() => {
+            Err(Refusal::form(op, Refusal::OTHER_HEADS))
+        }
+        Op::Mixture(mixture) if mixture.router_input != Register::Normed => {
+            Err(Refusal::form(op, Refusal::OTHER_INPUT))
+        }
+        Op::Mixture(mixture) if mixture.activation == Activation::GeGlu => {
+            Err(Refusal::form(op, Refusal::GELU))
+        }
+        Op::Dense(dense) if dense.activation == Activation::GeGlu => {
+            Err(Refusal::form(op, Refusal::GELU))
+        }
+        Op::NormAdd { .. } | Op::NormValues { .. } | Op::Scale { .. } => {
+            Err(Refusal::operation(op))
+        }
         Op::Norm { .. }
         | Op::NormRow { .. }
         | Op::Linear { .. }

@@ -73,8 +73,11 @@ impl CudaBackend {
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
-            Op::AttendIndexed(_)
+            Op::NormAdd { .. }
+            | Op::NormValues { .. }
             | Op::NormHeads { .. }
+            | Op::Scale { .. }
+            | Op::AttendIndexed(_)
             | Op::GatherRows { .. }
             | Op::MixNgrams(_)
             | Op::NormStreams { .. }

@@ -56,7 +56,8 @@ impl CudaBackend {
     /// Factor of the gate within the sigmoid, 0 without, and what gate and up are clamped to.
     pub(super) fn clamped(&self) -> Option<(f32, f32)> {
         match self.config.moe.activation {
-            Activation::SwiGlu => None,
+            // Experts with GELU were refused when the model was loaded.
+            Activation::SwiGlu | Activation::GeGlu => None,
             Activation::Clamped { alpha, limit } => Some((alpha, limit)),
             Activation::Limited { limit } => Some((0.0, limit)),
         }

@@ -11,7 +11,7 @@ use store::trunk::LoadMode;
 use super::fuse::serves;
 use super::{CudaOptions, latent, padded, requirements};
 use crate::EngineError;
-use crate::model::config::{FeedForward, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::program::Program;
 use crate::weights::Catalog;
 
@@ -60,8 +60,7 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     {
         return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
     }
-    let last = config.layers.last().map(|layer| layer.feed_forward);
-    if !matches!(last, Some(FeedForward::Mixture)) {
+    if !config.layers.last().is_some_and(|layer| layer.feed_forward.has_mixture()) {
         let problem = "has a last layer without experts, with which the CUDA backend cannot end a \
                        step: use --device cpu";
         return Err(EngineError::Config { key: "mlp_layer_types", problem: problem.to_owned() });

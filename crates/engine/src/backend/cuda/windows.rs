@@ -35,7 +35,7 @@ impl WindowSizes {
             layers: layout.count(Kept::Window),
             sequences: options.sequences,
             tokens: options.batch_tokens,
-            row: layout.row(),
+            row: layout.window_row(),
         })
     }
 

@@ -205,6 +205,9 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
             Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
         }
+        Op::Attend { .. } if config.windowed.is_some() => {
+            Err(Refusal::form(op, Refusal::OTHER_HEADS))
+        }
         // Kernels have windows only together with sinks.
         Op::Attend { sinks: None } if layer.window.is_some() => {
             Err(Refusal::form(op, "over a sliding window without sinks"))
@@ -228,6 +231,9 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
         Op::NormRow { .. }
         | Op::NormHeads { .. }
+        | Op::NormAdd { .. }
+        | Op::NormValues { .. }
+        | Op::Scale { .. }
         | Op::GroupedLinear { .. }
         | Op::AttendLatent(_)
         | Op::AttendCompressed(_)
@@ -259,6 +265,12 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     }
     if mixture.table.is_some() {
         return Err("chosen by a table");
+    }
+    if mixture.router_input != Register::Normed {
+        return Err(Refusal::OTHER_INPUT);
+    }
+    if mixture.activation == Activation::GeGlu {
+        return Err(Refusal::GELU);
     }
     if matches!(moe.activation, Activation::Limited { .. }) {
         return Err("with clamped inputs of activations");

@@ -83,6 +83,9 @@ impl GpuBackend {
             &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
             Op::NormRow { .. }
             | Op::NormHeads { .. }
+            | Op::NormAdd { .. }
+            | Op::NormValues { .. }
+            | Op::Scale { .. }
             | Op::GroupedLinear { .. }
             | Op::AttendLatent(_)
             | Op::AttendCompressed(_)

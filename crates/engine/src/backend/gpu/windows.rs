@@ -29,7 +29,7 @@ impl WindowSizes {
             rows: layout.window_rows()?,
             layers: layout.count(Kept::Window),
             tokens: options.batch_tokens,
-            row: layout.row(),
+            row: layout.window_row(),
         })
     }
 

@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 25] = [
+const RELEASES: [(&str, &str, &str); 26] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -38,6 +38,7 @@ const RELEASES: [(&str, &str, &str); 25] = [
     ("ernie-4.5-21b", "bf16", "bf16"),
     ("ernie-4.5-300b", "bf16", "bf16"),
     ("k-exaone", "bf16", "bf16"),
+    ("gemma-4-26b-a4b", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {

@@ -11,6 +11,7 @@ mod deepseek_v4;
 #[cfg(test)]
 mod figures;
 mod flash_next;
+mod gemma4;
 mod latent;
 mod plain;
 mod shape;

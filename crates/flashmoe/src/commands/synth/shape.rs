@@ -15,7 +15,7 @@ use store::format::{Configuration, Element, Integer, Projection, ProjectionShape
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, flash_next, latent, plain, sigmoid};
+use super::{deepseek_v4, flash_next, gemma4, latent, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -119,6 +119,8 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "tiny-latent" => latent::tiny(),
         "deepseek-v4-flash" => deepseek_v4::flash(),
         "tiny-v4" => deepseek_v4::tiny(),
+        "gemma-4-26b-a4b" => gemma4::a4b(),
+        "tiny-gemma" => gemma4::tiny(),
         "flash-next" => flash_next::released(),
         "tiny-flash-next" => flash_next::tiny(),
         "tiny-oss" => gpt_oss([160, 4, 4, 2, 32], [8, 3, 96], 512),
@@ -164,7 +166,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let wide = ProjectionShape { rows: inner, columns: hidden, encoding };
     let tall = ProjectionShape { rows: hidden, columns: inner, encoding };
     let experts = GeneratedExperts { shapes: [wide, wide, tall], experts: model.moe.experts };
-    let has_experts = |spec: &LayerSpec| spec.feed_forward == FeedForward::Mixture;
+    let has_experts = |spec: &LayerSpec| spec.feed_forward.has_mixture();
     let layers: Vec<_> =
         model.layers.iter().map(|spec| has_experts(spec).then_some(experts)).collect();
     let prefix = match model.family {
@@ -181,9 +183,13 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             .iter()
             .map(|tensor| {
                 let columns = *tensor.shape.last().unwrap_or(&1);
-                match tensor.name.ends_with(TABLE) {
-                    true => Values::Ids { columns, below: model.moe.experts },
-                    false => Values::of(&tensor.name, columns),
+                match &*tensor.name {
+                    name if name.ends_with(TABLE) => {
+                        Values::Ids { columns, below: model.moe.experts }
+                    }
+                    // Embeddings that are the head as well have its values; their factor makes up for it.
+                    "embed_tokens" if model.tied_head => Values::of("lm_head", columns),
+                    name => Values::of(name, columns),
                 }
             })
             .collect(),
@@ -217,9 +223,9 @@ fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
         let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
              gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, flash-next, olmoe, dots1, solar-open, hy3, vl-30B-A3B, \
-             vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, \
-             tiny-latent, tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next";
+             glm-4.7-flash, minimax-m2, flash-next, gemma-4-26b-a4b, olmoe, dots1, solar-open, hy3, vl-30B-A3B, \
+             vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, tiny-latent, \
+             tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next, tiny-gemma";
         format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
@@ -407,10 +413,11 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
         };
         all.push(GeneratedTensor { name, shape: shape.to_vec(), element });
     };
-    let (hidden, attention, moe) = (model.hidden, &model.attention, &model.moe);
+    let (hidden, moe) = (model.hidden, &model.moe);
     add("embed_tokens".to_owned(), &[model.vocabulary, hidden], ends);
     for (layer, spec) in model.layers.iter().enumerate() {
-        let name = |part: &str| format!("layers.{layer}.{part}");
+        let (name, attention) =
+            (|part: &str| format!("layers.{layer}.{part}"), model.attention_of(layer));
         flash_next::layer(model, layer, (trunk, plain), &mut add);
         if model.gated.is_none() {
             add(name("input_layernorm"), &[hidden], plain);
@@ -465,12 +472,13 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                 add(name("linear_attn.out_proj"), &[hidden, width], trunk);
             }
             _ => {
-                let queries = attention.query_heads * attention.head_dim;
-                let keys = attention.key_value_heads * attention.head_dim;
+                let (queries, keys) = (attention.query_width(), attention.key_width());
                 let query_rows = queries * (1 + usize::from(attention.output_gate));
                 add(name("self_attn.q_proj"), &[query_rows, hidden], trunk);
                 add(name("self_attn.k_proj"), &[keys, hidden], trunk);
-                add(name("self_attn.v_proj"), &[keys, hidden], trunk);
+                if attention.values != engine::model::config::Values::NormedKeys {
+                    add(name("self_attn.v_proj"), &[keys, hidden], trunk);
+                }
                 if attention.head_norms {
                     add(name("self_attn.q_norm"), &[attention.head_dim], plain);
                     add(name("self_attn.k_norm"), &[attention.head_dim], plain);
@@ -497,11 +505,15 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
         if model.gated.is_none() {
             add(name("post_attention_layernorm"), &[hidden], plain);
         }
-        if let FeedForward::Dense { inner } = spec.feed_forward {
+        if let FeedForward::Dense { inner } | FeedForward::Both { inner } = spec.feed_forward {
             add(name("mlp.gate_proj"), &[inner, hidden], trunk);
             add(name("mlp.up_proj"), &[inner, hidden], trunk);
             add(name("mlp.down_proj"), &[hidden, inner], trunk);
-            continue;
+        }
+        match spec.feed_forward {
+            FeedForward::Dense { .. } => continue,
+            FeedForward::Both { .. } => gemma4::norms(model, layer, plain, &mut add),
+            FeedForward::Mixture => {}
         }
         if moe.router.score != Score::Softmax {
             let float = Encoding::Float(FloatType::F32);

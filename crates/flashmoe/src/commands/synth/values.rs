@@ -22,6 +22,7 @@ impl Values {
     /// The distribution of a tensor by canonical name; `columns` is the width of its input.
     pub(super) fn of(name: &str, columns: usize) -> Self {
         let normal = |deviation: f32| Self::Normal { mean: 0.0, deviation };
+        let normal_around = |mean: f32| Self::Normal { mean, deviation: 0.2 * mean };
         let unit = 1.0 / (columns.max(1) as f32).sqrt();
         let last = name.rsplit('.').next().unwrap_or(name);
         match last {
@@ -31,8 +32,15 @@ impl Values {
             "base" | "position_bias" => normal(0.5),
             "gain" => Self::AroundOne,
             "norm" if name.contains("linear_attn") => Self::Normal { mean: 1.0, deviation: 0.2 },
-            _ if last.ends_with("norm") || last.starts_with("norm_") => Self::AroundOne,
-            _ if last.ends_with("layernorm") => Self::AroundOne,
+            // It is divided by the root of the width when it is loaded.
+            "norm" if name.contains("mlp.gate") => normal_around((columns as f32).sqrt()),
+            _ if last.ends_with("norm")
+                || last.starts_with("norm_")
+                || last.contains("layernorm") =>
+            {
+                Self::AroundOne
+            }
+            "layer_scalar" | "expert_scale" => Self::AroundOne,
             "conv1d" => normal(0.5),
             "gate" | "router" => normal(3.0 * unit),
             "embed_tokens" => normal(1.0),

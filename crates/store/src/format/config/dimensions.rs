@@ -1,6 +1,6 @@
 //! The few numbers of a configuration that decide where bytes lie.
 
-use super::{Configuration, keys};
+use super::{Configuration, Family, keys};
 use crate::format::Projection;
 use crate::format::error::FormatError;
 
@@ -31,7 +31,9 @@ impl Dimensions {
     /// Reads them. A family that is not computed is refused here, before any tensor is looked at: its experts have
     /// other keys and names, and what would be said of those would mislead.
     pub(crate) fn read(config: &Configuration) -> Result<Self, FormatError> {
-        let names = config.supported_family()?.expert_keys();
+        let family = config.supported_family()?;
+        refuse_variants(config, family)?;
+        let names = family.expert_keys();
         let layers = config.required(&keys::NUM_HIDDEN_LAYERS)?;
         let hidden = config.required(&keys::HIDDEN_SIZE)?;
         let experts = config.routed_experts()?;
@@ -51,4 +53,17 @@ impl Dimensions {
         let drafts = config.get(&keys::NUM_NEXTN_PREDICT_LAYERS)?.unwrap_or(0);
         Ok(Self { layers, drafts, hidden, experts, intermediate })
     }
+}
+
+/// Refuses models of a family's line that are not computed, by the keys that tell them apart.
+fn refuse_variants(config: &Configuration, family: Family) -> Result<(), FormatError> {
+    if family == Family::Gemma4 {
+        config.required(&keys::HIDDEN_SIZE_PER_LAYER_INPUT)?;
+        config.required(&keys::NUM_KV_SHARED_LAYERS)?;
+        if !config.required(&keys::ENABLE_MOE_BLOCK)? {
+            let found = "false, but of Gemma-4 only the model with experts (26B-A4B) is supported";
+            return Err(config.invalid(&keys::ENABLE_MOE_BLOCK, found));
+        }
+    }
+    Ok(())
 }

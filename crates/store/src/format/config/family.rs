@@ -41,6 +41,8 @@ pub enum Family {
     Ernie45Moe,
     /// K-EXAONE: windows in three layers of four, no rotation in the fourth, the router of DeepSeek-V3.
     ExaoneMoe,
+    /// Gemma-4 with experts: attention of two shapes, dense network and mixture next to each other, norms after blocks.
+    Gemma4,
     /// Qwen3.8-Flash-Next: gated residual streams, the delta rule, attention to chosen keys, rows of hashed n-grams.
     Qwen4Exp,
 }
@@ -79,6 +81,8 @@ const ERNIE: ExpertKeys = ExpertKeys {
     width: &keys::MOE_INTERMEDIATE_SIZE,
     shared: &keys::MOE_NUM_SHARED_EXPERTS,
 };
+/// As Gemma-4 has them.
+const GEMMA: ExpertKeys = ExpertKeys { per_token: &keys::TOP_K_EXPERTS, ..QWEN };
 /// As OLMoE has them.
 const OLMOE: ExpertKeys = ExpertKeys { width: &keys::INTERMEDIATE_SIZE, ..QWEN };
 
@@ -95,7 +99,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 19] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -222,6 +226,13 @@ const ROWS: [Row; 18] = [
         zero_centred_norms: true,
         experts: QWEN,
     },
+    Row {
+        family: Family::Gemma4,
+        name: "Gemma-4",
+        model_types: &["gemma4", "gemma4_text"],
+        zero_centred_norms: false,
+        experts: GEMMA,
+    },
 ];
 
 /// The families that work, for error messages.
@@ -229,8 +240,8 @@ pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
      glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
-     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), olmoe (OLMoE), dots1 (dots.llm1), \
-     solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
+     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), gemma4 (Gemma-4 26B-A4B), olmoe (OLMoE), \
+     dots1 (dots.llm1), solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
      ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE)";
 
 /// Names that users know of families that are not computed.

@@ -17,6 +17,10 @@ pub enum Place {
     TextElseRoot,
     /// `rope_parameters` or `rope_scaling`.
     Rope,
+    /// `full_attention` in that, where kinds of layers have rotations of their own.
+    FullRope,
+    /// `sliding_attention` in that.
+    WindowRope,
     /// `quantization` or `quantization_config`, and their overrides by module.
     Quantization,
     /// generation_config.json.

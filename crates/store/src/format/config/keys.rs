@@ -12,8 +12,8 @@ use super::kind::{
     Text, Tokens,
 };
 use super::shared_defaults::{
-    CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, NO_DENSE, ONE_DENSE, ONE_SHARED, OTHERS,
-    SCALED, THETA_4, UNGROUPED, UNSCALED, WHOLE_HEADS,
+    CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE, ONE_SHARED,
+    OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
 };
 
 macro_rules! keys {
@@ -83,7 +83,7 @@ keys! {
     VOCAB_SIZE: Size = "vocab_size", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=1 << 24),
         "rows of embedding and head.";
-    NUM_EXPERTS: Size = "num_experts", Place::Text, Null::Refused, Effect::Tensors,
+    NUM_EXPERTS: Size = "num_experts", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Size(1..=65_535),
         "routed experts of a layer.";
     NUM_LOCAL_EXPERTS: Size = "num_local_experts", Place::Text, Null::Refused, Effect::Tensors,
@@ -185,7 +185,37 @@ keys! {
         "the same, as ERNIE has it.";
     EXPERTS_PER_TOKEN: Size = "experts_per_token", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as num_experts_per_tok"), Size(1..=256), "the same, as gpt-oss has it besides.";
-    MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, Null::Refused, Effect::Tensors,
+    TOP_K_EXPERTS: Size = "top_k_experts", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Refused, Size(1..=256),
+        "experts that a token uses, as Gemma-4 has it.";
+    ENABLE_MOE_BLOCK: Flag = "enable_moe_block", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(GEMMA, "false")]), Flag,
+        "whether layers of Gemma-4 have experts.";
+    HIDDEN_SIZE_PER_LAYER_INPUT: Only = "hidden_size_per_layer_input", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Refused, Only(0),
+        "width of inputs of each layer; the reference's default is not zero.";
+    NUM_KV_SHARED_LAYERS: Only = "num_kv_shared_layers", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(GEMMA, "0")]), Only(0),
+        "last layers, which use keys and values of earlier ones.";
+    ATTENTION_K_EQ_V: Flag = "attention_k_eq_v", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(GEMMA, "false")]), Flag,
+        "whether layers without a window make values of their keys' projection.";
+    GLOBAL_HEAD_DIM: Size = "global_head_dim", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(GEMMA, "512")]), Size(2..=512),
+        "values of a head in layers without a window.";
+    NUM_GLOBAL_KEY_VALUE_HEADS: Size = "num_global_key_value_heads", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("as num_key_value_heads"), Size(1..=1024),
+        "key and value heads in layers without a window, where keys are values.";
+    HIDDEN_ACTIVATION: OneOf = "hidden_activation", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), OneOf(&["gelu_pytorch_tanh"]),
+        "activation of networks and experts, as Gemma-4 has it.";
+    FINAL_LOGIT_SOFTCAPPING: Number = "final_logit_softcapping", Place::Text, Null::Absent, Effect::Answer,
+        Absent::Means("logits are not capped"), Number(1e-3..=1e6),
+        "what the magnitude of logits stays below.";
+    USE_BIDIRECTIONAL_ATTENTION: OneOf = "use_bidirectional_attention", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), OneOf(&["vision"]),
+        "which tokens see later ones; those of images alone, which are not computed.";
+    MOE_INTERMEDIATE_SIZE: Size = "moe_intermediate_size", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Size(1..=WIDTH_MAX),
         "inner width of a routed expert.";
     INTERMEDIATE_SIZE: Size = "intermediate_size", Place::Text, Null::Refused, Effect::Tensors,
@@ -210,7 +240,7 @@ keys! {
         ]),
         "the mixer of each layer.";
     SLIDING_WINDOW: Size = "sliding_window", Place::Text, Null::Unread, Effect::Answer,
-        Absent::In(&[(&[Family::GptOss], "128")]), Size(1..=1 << 30),
+        Absent::In(&[(&[Family::GptOss], "128"), (GEMMA, "512")]), Size(1..=1 << 30),
         "positions that a layer of sliding attention sees.";
     FULL_ATTENTION_INTERVAL: Size = "full_attention_interval", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("4"), Size(1..=1024),
@@ -226,6 +256,7 @@ keys! {
             (&[Family::GptOss], "64"),
             (DELTA, "256"),
             (&[Family::MinimaxM2, Family::SolarOpen, Family::HyV3], "128"),
+            (GEMMA, "256"),
         ]),
         Size(2..=4096),
         "values of a head; elsewhere hidden_size / num_attention_heads if absent.";
@@ -442,6 +473,24 @@ keys! {
     ROTARY_DIM: Size = "rotary_dim", Place::Text, Null::Refused, Effect::Answer,
         Absent::Means("as partial_rotary_factor"), Size(2..=4096),
         "values of a head that are rotated, as MiniMax has it.";
+    FULL_ROPE_TYPE: OneOf = "rope_type", Place::FullRope, Null::Refused, Effect::Answer,
+        Absent::In(&[(GEMMA, "\"proportional\"")]), OneOf(&["proportional", "default"]),
+        "kind of rotation in layers without a window.";
+    FULL_ROPE_THETA: Number = "rope_theta", Place::FullRope, Null::Refused, Effect::Answer,
+        Absent::In(&[(GEMMA, "1e6")]), Number(1.0..=THETA_MAX),
+        "base of the frequencies there.";
+    FULL_ROTARY_FACTOR: Number = "partial_rotary_factor", Place::FullRope, Null::Refused, Effect::Answer,
+        Absent::In(&[(GEMMA, "0.25")]), Number(FACTOR_MIN..=1.0),
+        "part of a head's pairs that turn there.";
+    FULL_ROPE_FACTOR: Number = "factor", Place::FullRope, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Number(1.0..=1.0),
+        "what frequencies are divided by there.";
+    WINDOW_ROPE_TYPE: OneOf = "rope_type", Place::WindowRope, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), OneOf(&["default"]),
+        "kind of rotation in layers with a window.";
+    WINDOW_ROPE_THETA: Number = "rope_theta", Place::WindowRope, Null::Refused, Effect::Answer,
+        Absent::In(&[(GEMMA, "1e4")]), Number(1.0..=THETA_MAX),
+        "base of the frequencies there.";
     MAX_POSITION_EMBEDDINGS: Size = "max_position_embeddings", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "4096"),
@@ -449,6 +498,7 @@ keys! {
             (&[Family::Dots1, Family::ExaoneMoe], "2048"),
             (&[Family::Qwen3VlMoe], "128000"),
             (CONTEXT_128K, "131072"),
+            (GEMMA, "131072"),
             (&[Family::Glm4MoeLite], "202752"),
             (&[Family::DeepseekV4], "1048576"),
             (&[Family::MinimaxM2], "196608"),
@@ -458,7 +508,7 @@ keys! {
         Size(1..=1 << 30),
         "longest context of training.";
     TIE_WORD_EMBEDDINGS: Flag = "tie_word_embeddings", Place::TextElseRoot, Null::Refused, Effect::Answer,
-        Absent::Is("false"), Flag,
+        Absent::In(&[(GEMMA, "true"), (UNTIED, "false")]), Flag,
         "whether the head is the embedding.";
     EOS_TOKEN_ID: Tokens = "eos_token_id", Place::TextElseRoot, Null::Absent, Effect::Answer,
         Absent::Means("no token of config.json ends an answer"), Tokens,

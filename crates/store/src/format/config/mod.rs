@@ -265,6 +265,8 @@ impl Configuration {
                 let names = [keys::ROPE_PARAMETERS.name(), keys::ROPE_SCALING.name()];
                 self.inside(Place::Text, &names)
             }
+            Place::FullRope => self.inside(Place::Rope, &["full_attention"]),
+            Place::WindowRope => self.inside(Place::Rope, &["sliding_attention"]),
             Place::Quantization => {
                 let names = [keys::QUANTIZATION.name(), keys::QUANTIZATION_CONFIG.name()];
                 let mut found = self.inside(Place::TextElseRoot, &names);
@@ -351,7 +353,8 @@ impl Configuration {
             return Err(self.invalid(&keys::ROPE_SCALING, found));
         }
         let bases = [self.stated(&keys::INNER_ROPE_THETA)?, self.stated(&keys::ROPE_THETA)?];
-        if self.stated(&keys::ROPE_PARAMETERS)?.is_some() && bases == [None, None] {
+        let by_kind = self.family()? == Some(Family::Gemma4);
+        if self.stated(&keys::ROPE_PARAMETERS)?.is_some() && bases == [None, None] && !by_kind {
             let found = "has no rope_theta, so that it does not say what it means";
             return Err(self.invalid(&keys::ROPE_PARAMETERS, found));
         }

@@ -53,6 +53,8 @@ pub(super) const WHOLE_HEADS: &[Family] = &[
     Family::Ernie45Moe,
     Family::ExaoneMoe,
 ];
+/// Families with Gemma-4's parts.
+pub(super) const GEMMA: &[Family] = &[Family::Gemma4];
 /// Families whose rotation has the base 1e4.
 pub(super) const THETA_4: &[Family] = &[
     Family::DeepseekV3,
@@ -88,6 +90,7 @@ pub(super) const EPSILON_6: &[Family] = &[
     Family::Qwen3Next,
     Family::Dots1,
     Family::Qwen3VlMoe,
+    Family::Gemma4,
 ];
 /// Families but gpt-oss.
 pub(super) const OTHERS: &[Family] = &[
@@ -108,7 +111,29 @@ pub(super) const OTHERS: &[Family] = &[
     Family::Ernie45Moe,
     Family::ExaoneMoe,
     Family::Qwen4Exp,
+    Family::Gemma4,
 ];
 /// Families trained on 131,072 tokens.
 pub(super) const CONTEXT_128K: &[Family] =
     &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3, Family::Ernie45Moe];
+/// Families whose head is not the embedding unless they say so.
+pub(super) const UNTIED: &[Family] = &[
+    Family::DeepseekV3,
+    Family::KimiK2,
+    Family::Glm4Moe,
+    Family::Glm4MoeLite,
+    Family::DeepseekV4,
+    Family::GptOss,
+    Family::MinimaxM2,
+    Family::Qwen35Moe,
+    Family::Qwen3Moe,
+    Family::Qwen3Next,
+    Family::Olmoe,
+    Family::Dots1,
+    Family::SolarOpen,
+    Family::HyV3,
+    Family::Qwen3VlMoe,
+    Family::Ernie45Moe,
+    Family::ExaoneMoe,
+    Family::Qwen4Exp,
+];

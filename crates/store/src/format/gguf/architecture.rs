@@ -5,13 +5,14 @@
 //! whose effect no configuration of ours has must say that it has none.
 
 mod compressed;
+pub(super) mod gemma;
 mod latent;
 mod sigmoid;
 
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::names::{DEEPSEEK, DEEPSEEK_V4, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
+use super::names::{DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -53,7 +54,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 8] = [
+const ARCHITECTURES: [Architecture; 9] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -110,10 +111,17 @@ const ARCHITECTURES: [Architecture; 8] = [
         own: &MINIMAX,
         heads: ValueHeads::None,
     },
+    Architecture {
+        name: "gemma4",
+        family: Family::Gemma4,
+        second_norm: "post_attention_norm.weight",
+        own: &GEMMA,
+        heads: ValueHeads::None,
+    },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
      (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 \
-     to GLM-4.7) and minimax-m2 (MiniMax-M2)";
+     to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 26B-A4B)";
 
 /// Keys below the architecture's name that change the computation, and the values that do not.
 const WITHOUT_EFFECT: [(&str, &[f64]); 13] = [
@@ -166,6 +174,10 @@ const WITHOUT_EFFECT_ON_DEEPSEEK_V4: [(&str, &[f64]); 3] = [
     ("expert_group_count", &[0.0, 1.0]),
 ];
 
+/// The same of Gemma-4: its window and its cap of logits have keys of a configuration.
+const WITHOUT_EFFECT_ON_GEMMA: [(&str, &[f64]); 2] =
+    [("expert_gating_func", &[0.0, 1.0]), ("rope.scaling.factor", &[0.0, 1.0])];
+
 /// What the keys of a file say about its model.
 pub(super) struct Described {
     pub(super) config: Configuration,
@@ -179,6 +191,8 @@ pub(super) struct Described {
     pub(super) linear: Vec<bool>,
     /// Rows of query, key and value in one matrix of attention.
     pub(super) fused_rows: [usize; 3],
+    /// Whether factors of frequencies were read with the keys.
+    pub(super) factors: bool,
 }
 
 /// Entries of the configuration while they are gathered.
@@ -239,6 +253,10 @@ pub(super) struct Found {
     pub(super) head_norms: bool,
     /// Whether its projections have biases.
     pub(super) biases: bool,
+    /// Whether every layer has a projection of values.
+    pub(super) full_values: bool,
+    /// Pairs of heads that turn by the factors of frequencies, and of how many.
+    pub(super) turning: Option<(usize, usize)>,
 }
 
 /// Reads the keys.
@@ -261,11 +279,13 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     entries.count(names.per_token, "expert_used_count", true)?;
     entries.count(names.width, "expert_feed_forward_length", true)?;
     entries.count(&keys::NUM_ATTENTION_HEADS, "attention.head_count", true)?;
-    entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true)?;
-    entries.count(&keys::HEAD_DIM, "attention.key_length", true)?;
     entries.count(&keys::MAX_POSITION_EMBEDDINGS, "context_length", false)?;
     entries.number(&keys::RMS_NORM_EPS, "attention.layer_norm_rms_epsilon")?;
-    entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
+    if known.family != Family::Gemma4 {
+        entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true)?;
+        entries.count(&keys::HEAD_DIM, "attention.key_length", true)?;
+        entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
+    }
     entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!found.own_head).into());
     if matches!(known.family, Family::Qwen3Moe | Family::Qwen3Next) {
         // The runtime of this format divides whether the key is there or not.
@@ -279,13 +299,20 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
         Family::DeepseekV4 => compressed::enter(&mut entries)?,
         Family::Glm4Moe => sigmoid::glm(&mut entries, found)?,
         Family::MinimaxM2 => sigmoid::minimax(&mut entries)?,
+        Family::Gemma4 => gemma::enter(&mut entries, found)?,
         _ => {}
     }
     let linear = match known.heads {
         ValueHeads::None => vec![false; trunk],
         heads => delta(&mut entries, heads, trunk, trunk + further)?,
     };
-    let own = [Family::DeepseekV3, Family::DeepseekV4, Family::Glm4Moe, Family::MinimaxM2];
+    let own = [
+        Family::DeepseekV3,
+        Family::DeepseekV4,
+        Family::Glm4Moe,
+        Family::MinimaxM2,
+        Family::Gemma4,
+    ];
     if !own.contains(&known.family) {
         rotation(&mut entries)?;
     }
@@ -293,7 +320,14 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
     let fused_rows = fused_rows(&config, known.family)?;
     let Architecture { second_norm, own, .. } = known;
-    Ok(Described { config, second_norm, own, trunk, further, linear, fused_rows })
+    let factors = found.turning.is_some();
+    Ok(Described { config, second_norm, own, trunk, further, linear, fused_rows, factors })
+}
+
+/// Whether a file says that it is of Gemma-4.
+pub(super) fn is_gemma(metadata: &Metadata) -> bool {
+    let name = metadata.text(ARCHITECTURE, TEXT_BYTES_MAX).ok().flatten();
+    name.as_deref() == Some("gemma4")
 }
 
 /// Refuses files that are no model by themselves, as adapters and vision towers.
@@ -332,13 +366,18 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
         Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,
         Family::DeepseekV3 | Family::Glm4Moe | Family::MinimaxM2 => &WITHOUT_EFFECT_ON_SIGMOIDS,
         Family::DeepseekV4 => &WITHOUT_EFFECT_ON_DEEPSEEK_V4,
+        Family::Gemma4 => &WITHOUT_EFFECT_ON_GEMMA,
         _ => &WITHOUT_EFFECT_ON_QWEN,
     };
     let everywhere = match family {
         Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => &[][..],
         _ => &WITHOUT_EFFECT_IN_EVERY_LAYER,
     };
+    let capped = |name: &str| family == Family::Gemma4 && name == "final_logit_softcapping";
     for &(name, harmless) in WITHOUT_EFFECT.iter().chain(everywhere).chain(more) {
+        if capped(name) {
+            continue;
+        }
         let key = entries.key(name);
         let Some(found) = entries.metadata.number(&key)? else { continue };
         if !harmless.contains(&found) {
@@ -513,7 +552,8 @@ fn delta(
 
 /// Rows of query (with its gate), key and value.
 fn fused_rows(config: &Configuration, family: Family) -> Result<[usize; 3], FormatError> {
-    if config.get(&keys::KV_LORA_RANK)?.is_some() || family == Family::DeepseekV4 {
+    let apart = matches!(family, Family::DeepseekV4 | Family::Gemma4);
+    if config.get(&keys::KV_LORA_RANK)?.is_some() || apart {
         return Ok([0; 3]);
     }
     let head = config.required(&keys::HEAD_DIM)?;

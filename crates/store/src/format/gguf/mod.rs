@@ -27,7 +27,7 @@ use super::place::Place;
 use super::quantization::Quantization;
 use super::safetensors::{self, RawType};
 use super::{Checkpoint, FileId, Integer, SourceKind, files};
-use architecture::{Described, Found};
+use architecture::{Described, Found, gemma};
 use header::RawTensor;
 use names::{Layers, Meaning};
 use split::{EXTENSION, PartName, Parts};
@@ -123,11 +123,23 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
     let rows = tensors.iter().find(|(_, tensor)| tensor.name == "token_embd.weight");
     let rows = rows.and_then(|(_, tensor)| tensor.shape.first().copied());
     let has = |name: &str| tensors.iter().any(|(_, tensor)| tensor.name == name);
+    let attends = |(_, tensor): &&(FileId, RawTensor)| tensor.name.ends_with(".attn_k.weight");
+    let valued = |(_, tensor): &&(FileId, RawTensor)| tensor.name.ends_with(".attn_v.weight");
+    let count = |wanted: &dyn Fn(&&(FileId, RawTensor)) -> bool| {
+        tensors.iter().filter(|tensor| wanted(tensor)).count()
+    };
+    let factors = tensors.iter().find(|(_, tensor)| tensor.name == gemma::FACTORS);
+    let turning = match factors.filter(|_| architecture::is_gemma(&metadata)) {
+        None => None,
+        Some((file, tensor)) => Some(gemma::turning(&files[file.0 as usize].path, tensor)?),
+    };
     let found = Found {
         rows,
         own_head: has("output.weight"),
         head_norms: has("blk.0.attn_q_norm.weight"),
         biases: has("blk.0.attn_q.bias"),
+        full_values: count(&attends) == count(&valued),
+        turning,
     };
     let described = architecture::describe(&metadata, found)?;
     let file = |id: FileId| files[id.0 as usize].path.as_path();
@@ -188,6 +200,10 @@ fn translate<'a>(
     for (file, tensor) in tensors {
         match layers.meaning(&tensor.name) {
             Meaning::Skipped => skipped.push(tensor.name),
+            // Its factors were read with the keys.
+            Meaning::Unknown if described.factors && tensor.name == gemma::FACTORS => {
+                skipped.push(tensor.name);
+            }
             Meaning::Canonical(name) => {
                 raw.push((file, canonical(path(file), name, tensor)?));
             }

@@ -102,6 +102,23 @@ pub(super) const GLM: [(&str, &str); 7] = [
 pub(super) const MINIMAX: [(&str, &str); 1] =
     [("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")];
 
+/// What Gemma-4 has besides, or calls otherwise.
+pub(super) const GEMMA: [(&str, &str); 12] = [
+    ("ffn_norm.weight", "pre_feedforward_layernorm"),
+    ("pre_ffw_norm_2.weight", "pre_feedforward_layernorm_2"),
+    ("post_ffw_norm.weight", "post_feedforward_layernorm"),
+    ("post_ffw_norm_1.weight", "post_feedforward_layernorm_1"),
+    ("post_ffw_norm_2.weight", "post_feedforward_layernorm_2"),
+    ("layer_output_scale.weight", "layer_scalar"),
+    ("ffn_gate_inp.scale", "mlp.gate.norm"),
+    // Multiplies an expert's output, which is the same as its weight.
+    ("ffn_down_exps.scale", "mlp.gate.expert_scale"),
+    ("ffn_gate.weight", "mlp.gate_proj"),
+    ("ffn_up.weight", "mlp.up_proj"),
+    ("ffn_down.weight", "mlp.down_proj"),
+    ("ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"),
+];
+
 /// What DeepSeek-V4 has besides.
 pub(super) const DEEPSEEK_V4: [(&str, &str); 26] = [
     ("attn_sinks.weight", "self_attn.sinks"),

@@ -47,7 +47,7 @@ const NAMED: [(&str, &str); 4] = [
 const ENDS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 /// Texts of control tokens that end an answer whatever the keys say.
-const END_TEXTS: [&str; 9] = [
+const END_TEXTS: [&str; 10] = [
     "<|im_end|>",
     "<|endoftext|>",
     "<|eot_id|>",
@@ -55,9 +55,21 @@ const END_TEXTS: [&str; 9] = [
     "<|return|>",
     "<|call|>",
     "<end_of_turn>",
+    "<turn|>",
     "<|user|>",
     "<|observation|>",
 ];
+
+/// How a file's tokenizer is given.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// tokenizer.json whole.
+    Whole,
+    /// Byte-level BPE, with the rule that divides text into words.
+    Bytes(&'static Rule),
+    /// BPE of characters, `▁` for a space, tokens of bytes.
+    Spaced,
+}
 
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,11 +171,11 @@ impl Vocabulary {
         })
     }
 
-    /// The rule that divides text into words, by the file's short keys; `None` where it carries tokenizer.json whole.
+    /// What the tokenizer is, by the file's short keys.
     ///
     /// # Errors
     /// A tokenizer that is not one that is read.
-    fn rule(&self) -> Result<Option<&'static Rule>, FormatError> {
+    fn kind(&self) -> Result<Kind, FormatError> {
         for key in [BEGIN, END] {
             // A template that prints the first token itself leaves nothing to add.
             let printed = key == BEGIN && self.template_begins()?;
@@ -173,19 +185,22 @@ impl Vocabulary {
             }
         }
         if self.metadata.has(WHOLE) {
-            return Ok(None);
+            return Ok(Kind::Whole);
         }
         let name = |key: &str| {
             self.metadata.required(key, |metadata, key| metadata.text(key, NAME_BYTES_MAX))
         };
         let model = name(MODEL)?;
+        if model == "gemma4" {
+            return Ok(Kind::Spaced);
+        }
         if model != "gpt2" {
-            let remedy = "byte-level BPE (gpt2) is read";
+            let remedy = "byte-level BPE (gpt2) and Gemma's BPE (gemma4) are read";
             return Err(self.metadata.unsupported(MODEL, quoted(&model).to_string(), remedy));
         }
         let pre = name(PRE)?;
         let unknown = || self.metadata.unsupported(PRE, quoted(&pre).to_string(), rules::KNOWN);
-        rules::find(&pre).map(Some).ok_or_else(unknown)
+        rules::find(&pre).map(Kind::Bytes).ok_or_else(unknown)
     }
 
     /// Refuses a tokenizer that is not one that is read, by a few short keys: before anything of size is read.
@@ -193,7 +208,7 @@ impl Vocabulary {
     /// # Errors
     /// As [`Vocabulary::tokenizer_json`] has for these keys.
     pub fn check(&self) -> Result<(), FormatError> {
-        self.rule().map(drop)
+        self.kind().map(drop)
     }
 
     /// The bytes of tokenizer.json.
@@ -201,10 +216,11 @@ impl Vocabulary {
     /// # Errors
     /// A key that is missing, or whose tokenizer is not one that is read.
     pub fn tokenizer_json(&self) -> Result<Vec<u8>, FormatError> {
-        let Some(rule) = self.rule()? else {
+        let kind = self.kind()?;
+        if let Kind::Whole = kind {
             let whole = self.metadata.text(WHOLE, TOKENIZER_BYTES_MAX)?;
             return Ok(whole.unwrap_or_default().into_bytes());
-        };
+        }
         let texts = |key: &str, most: u64| {
             self.metadata.required(key, |metadata, key| metadata.texts(key, TEXTS_BYTES_MAX, most))
         };
@@ -213,14 +229,19 @@ impl Vocabulary {
         let merges = texts(MERGES, MERGES_MAX)?;
         let mut vocab = Map::new();
         let mut added = Vec::new();
+        // Merges of Gemma's may make tokens that are listed as added ones as well.
+        let spaced = matches!(kind, Kind::Spaced);
         for ((id, text), kind) in tokens.into_iter().enumerate().zip(uses) {
-            match kind {
-                Use::Unused => {}
-                Use::Control | Use::UserDefined => added.push(json!({
+            if matches!(kind, Use::Control | Use::UserDefined) {
+                added.push(json!({
                     "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
                     "normalized": false, "special": kind == Use::Control,
-                })),
-                Use::Normal => {
+                }));
+            }
+            match kind {
+                Use::Unused => {}
+                Use::Control | Use::UserDefined if !spaced => {}
+                Use::Normal | Use::Control | Use::UserDefined => {
                     if vocab.insert(text, id.into()).is_some() {
                         let found = format!("token {id} has the text of another");
                         return Err(self.metadata.invalid(TOKENS, found));
@@ -238,27 +259,10 @@ impl Vocabulary {
                 })
             })
             .collect::<Result<_, _>>()?;
-        let split = |pattern: &&str| {
-            json!({
-                "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false,
-            })
+        let whole = match kind {
+            Kind::Bytes(rule) => byte_level(rule, added, vocab, &pairs),
+            Kind::Whole | Kind::Spaced => spaced_json(added, vocab, &pairs),
         };
-        let mut steps: Vec<Value> = rule.patterns.iter().map(split).collect();
-        let bytes = json!({
-            "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
-        });
-        steps.push(bytes.clone());
-        let whole = json!({
-            "version": "1.0",
-            "added_tokens": added,
-            "normalizer": rule.composes.then(|| json!({"type": "NFC"})),
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-            "decoder": bytes,
-            "model": {
-                "type": "BPE", "byte_fallback": false, "ignore_merges": rule.ignores_merges,
-                "vocab": vocab, "merges": pairs,
-            },
-        });
         Ok(whole.to_string().into_bytes())
     }
 
@@ -297,4 +301,52 @@ impl Vocabulary {
         let at = first + merge[first..].find(' ')?;
         Some([&merge[..at], &merge[at + 1..]])
     }
+}
+
+/// tokenizer.json of byte-level BPE.
+fn byte_level(
+    rule: &Rule,
+    added: Vec<Value>,
+    vocab: Map<String, Value>,
+    merges: &[[&str; 2]],
+) -> Value {
+    let split = |pattern: &&str| {
+        json!({
+            "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false,
+        })
+    };
+    let mut steps: Vec<Value> = rule.patterns.iter().map(split).collect();
+    let bytes = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false,
+    });
+    steps.push(bytes.clone());
+    json!({
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": rule.composes.then(|| json!({"type": "NFC"})),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "decoder": bytes,
+        "model": {
+            "type": "BPE", "byte_fallback": false, "ignore_merges": rule.ignores_merges,
+            "vocab": vocab, "merges": merges,
+        },
+    })
+}
+
+/// tokenizer.json of BPE of characters with `▁` for a space.
+fn spaced_json(added: Vec<Value>, vocab: Map<String, Value>, merges: &[[&str; 2]]) -> Value {
+    let replace = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to});
+    json!({
+        "version": "1.0",
+        "added_tokens": added,
+        "normalizer": replace(" ", "▁"),
+        "pre_tokenizer": null,
+        "decoder": {"type": "Sequence", "decoders": [
+            replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"},
+        ]},
+        "model": {
+            "type": "BPE", "byte_fallback": true, "fuse_unk": true, "ignore_merges": false,
+            "vocab": vocab, "merges": merges,
+        },
+    })
 }

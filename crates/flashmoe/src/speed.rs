@@ -83,7 +83,7 @@ impl Speeds {
 }
 
 impl Speeds {
-    /// Those that a plan for another machine assumes; products of the processor are this one's where they are not given.
+    /// Those that a plan for another machine assumes; products of the processor are this one's where they are left out.
     pub(crate) fn assumed(machine: &AssumedMachine, plan: &Plan) -> Result<Self> {
         let AssumedMachine { disk, memory, gpu, compute, .. } = *machine;
         let bus = gpu.filter(|_| plan.device.is_some()).map(|(_, bus)| bus);

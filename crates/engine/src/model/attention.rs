@@ -1,6 +1,6 @@
-//! Softmax attention with partial rotation, of halves or of neighbours, and, where a family has them, per-head norms, an
-//! output gate, biases, sinks (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`, `GptOssAttention`,
-//! `Gemma4TextAttention`).
+//! Softmax attention with partial rotation, of halves or of neighbours, and, where a family has them, per-head norms,
+//! an output gate, biases, sinks (reference: transformers `Qwen3_5MoeAttention`, `Qwen3MoeAttention`,
+//! `GptOssAttention`, `Gemma4TextAttention`).
 
 use super::Around;
 use super::config::{ModelConfig, Values};

@@ -1,5 +1,5 @@
-//! GLM-4.5 to GLM-4.7 and Solar-Open: attention with biases or without, in the large GLMs with norms of heads; the router
-//! and the dense first layers of DeepSeek-V3. GLM rotates half of each head (reference: transformers
+//! GLM-4.5 to GLM-4.7 and Solar-Open: attention with biases or without, in the large GLMs with norms of heads; the
+//! router and the dense first layers of DeepSeek-V3. GLM rotates half of each head (reference: transformers
 //! `modeling_glm4_moe.py`, `modeling_solar_open.py`).
 
 use store::format::config::keys;

@@ -92,8 +92,8 @@ fn run(
     }
 }
 
-/// Hit rate of a fixed set: of each layer the `slots` experts that the whole trace uses most. It knows the future, as no
-/// list that is made beforehand does.
+/// Hit rate of a fixed set: of each layer the `slots` experts that the whole trace uses most. It knows the future, as
+/// no list that is made beforehand does.
 pub fn fixed(trace: &Trace, slots: usize) -> HitRate {
     let mut rate = HitRate::default();
     for layer in 0..trace.layers {

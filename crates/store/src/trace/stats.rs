@@ -1,4 +1,4 @@
-//! Locality of a trace: overlap of consecutive tokens, concentration, reuse distance, and what a layer says of the next.
+//! Locality of a trace: overlap of consecutive tokens, concentration, reuse distance; what a layer says of the next.
 
 use super::Trace;
 

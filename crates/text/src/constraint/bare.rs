@@ -1,8 +1,8 @@
 //! Rules of arguments with bare keys and strings between quotes of their own, as Gemma-4 writes them: `{a:1,b:[true]}`.
 //!
 //! Keys of a call that is asked for come in the order in which templates print them again, so that a conversation that
-//! comes back has the same tokens; those of calls that a model begins by itself in any order. What a schema does not say, and
-//! what lies deeper than is followed, is any value.
+//! comes back has the same tokens; those of calls that a model begins by itself in any order. What a schema does not
+//! say, and what lies deeper than is followed, is any value.
 
 use std::fmt::Write;
 

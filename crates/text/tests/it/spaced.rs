@@ -1,5 +1,5 @@
-//! Tokenizers with `▁` for spaces and tokens of bytes, as Gemma's: the ids are the library's, decoding is exact, and files
-//! that mean something else are refused.
+//! Tokenizers with `▁` for spaces and tokens of bytes, as Gemma's: the ids are the library's, decoding is exact, and
+//! files that mean something else are refused.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -48,9 +48,11 @@ fn file() -> Value {
         "version": "1.0",
         "added_tokens": (0..4).map(special).collect::<Vec<_>>(),
         "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-        "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false},
+        "pre_tokenizer":
+            {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false},
         "decoder": {"type": "Sequence", "decoders": [
-            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"}]},
         "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true,
             "ignore_merges": false, "vocab": vocab,
             "merges": MERGES.iter().map(|(a, b)| json!([a, b])).collect::<Vec<_>>()},

@@ -24,6 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 use store::synthetic::{GenerateError, GeneratedLayout, required_bytes};
 
 use crate::arguments::{ByteSize, LayoutChoice, SynthArguments};
@@ -71,6 +72,15 @@ pub(crate) fn synth(arguments: &SynthArguments, out: &mut dyn Write) -> Result<(
     );
     writeln!(out, "{line}").map_err(Failure::io)?;
     Ok(())
+}
+
+/// What a pack notes of how it was made.
+fn recipe(arguments: &SynthArguments) -> Value {
+    let mut recipe = json!({ "shape": arguments.shape, "seed": arguments.seed });
+    if let Some(distinct) = arguments.distinct {
+        recipe["distinct"] = distinct.into();
+    }
+    recipe
 }
 
 fn failure(error: GenerateError) -> Failure {

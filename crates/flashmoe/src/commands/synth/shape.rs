@@ -203,30 +203,19 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             prefix,
             tensors,
             layers,
-            recipe: recipe(arguments),
+            recipe: super::recipe(arguments),
             tokenizer: arguments.tokenizer.clone(),
             distinct: arguments.distinct.map(usize::from),
         },
     })
 }
 
-/// What a pack notes of how it was made.
-fn recipe(arguments: &SynthArguments) -> Value {
-    let mut recipe = json!({ "shape": arguments.shape, "seed": arguments.seed });
-    if let Some(distinct) = arguments.distinct {
-        recipe["distinct"] = distinct.into();
-    }
-    recipe
-}
-
 fn read_config(path: &Path) -> Result<Value> {
     let text = std::fs::read(path).map_err(Failure::io).with_context(|| {
-        let known = "30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B, gpt-oss-20b, \
-             gpt-oss-120b, deepseek-v3, kimi-k2, deepseek-v4-flash, glm-4.5-air, glm-4.6, glm-4.7, \
-             glm-4.7-flash, minimax-m2, flash-next, gemma-4-26b-a4b, olmoe, dots1, solar-open, hy3, vl-30B-A3B, \
-             vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, tiny-latent, \
-             tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next, tiny-gemma";
-        format!("{}: neither a shape ({known}) nor a readable config.json", path.display())
+        format!(
+            "{}: neither a shape (`flashmoe synth --help` names them) nor a readable config.json",
+            path.display()
+        )
     })?;
     let value = serde_json::from_slice(&text).map_err(|error| Failure::model(error.into()));
     value.with_context(|| format!("{} is no JSON", path.display()))

@@ -341,6 +341,9 @@ fn answer(
     Answer { tokens, finish, next }
 }
 
+/// Tokens of an answer that has room for a round after its first.
+const ROUNDS_FROM: usize = 4;
+
 #[test]
 fn drafts_change_no_answer() {
     let samplings = [
@@ -361,7 +364,9 @@ fn drafts_change_no_answer() {
             let free = Bounds { tokens: 60, context: CONTEXT, end: None, stop_after: 0 };
             let whole = answer(&mut engine, sampling, &free, None);
             assert_eq!((whole.tokens.len(), whole.finish), (60, Some(Finish::Length)));
-            let end = Some(whole.tokens[29]);
+            // The token that comes first as late as any: an answer that repeats itself ends early by most of its own.
+            let first = |token: &u32| whole.tokens.iter().position(|it| it == token);
+            let end = whole.tokens.iter().copied().max_by_key(first);
             let mut bounds =
                 vec![free, Bounds { tokens: 60, context: CONTEXT, end, stop_after: 0 }];
             // Ends inside a round, at every place of it; of each case with one of the three.
@@ -386,6 +391,9 @@ fn drafts_change_no_answer() {
                     assert_eq!(found.next, expected.next, "{what}: the next turn");
                 }
                 let after = engine.draft_counters();
+                if expected.tokens.len() < ROUNDS_FROM {
+                    continue;
+                }
                 assert!(after.rounds > before.rounds && after.drafted > before.drafted);
                 assert!(after.accepted > before.accepted);
             }

@@ -453,13 +453,14 @@ impl LayerBuilder {
         let (rows, columns) = self.dimensions.projection(projection);
         let ProjectionShape { rows: found_rows, columns: found_columns, .. } = shape;
         if (found_rows, found_columns) != (rows, columns) {
-            if (found_rows * parts, found_columns) == (columns, rows * parts) {
-                let found = "is transposed: an expert's rows lie apart in it; take an MLX copy of the model";
-                return Err(found.to_owned());
-            }
+            let turned = (found_rows * parts, found_columns) == (columns, rows * parts);
+            let turned = match turned {
+                true => "; it is transposed: MLX copies of such models are not",
+                false => "",
+            };
             return Err(format!(
                 "{projection:?} is [{found_rows}, {found_columns}]; hidden_size and \
-                 moe_intermediate_size ask for [{rows}, {columns}]"
+                 moe_intermediate_size ask for [{rows}, {columns}]{turned}"
             ));
         }
         match self.shapes[projection as usize].replace(shape) {

@@ -219,7 +219,15 @@ fn a_backend_that_cannot_recover_ends_every_job_and_takes_no_more() {
     trip.arm_for_good("recover");
     let outcomes = storm(&worker);
     assert!(outcomes.iter().any(|outcome| outcome.error.is_some()));
-    assert_eq!(worker.status().failing, Some(Failing::Broken));
-    let refused = worker.submit(asked(&worker, 0)).map(|_| ()).unwrap_err();
+    // The last job hears of its end before the worker's thread has ended itself.
+    let deadline = Instant::now() + PATIENCE;
+    let refused = loop {
+        match worker.submit(asked(&worker, 0)) {
+            Err(refused) if refused == Refusal::ShuttingDown => break refused,
+            _ if Instant::now() > deadline => panic!("jobs are still taken"),
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
     assert_eq!(refused, Refusal::ShuttingDown);
+    assert_eq!(worker.status().failing, Some(Failing::Broken));
 }

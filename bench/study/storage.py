@@ -29,7 +29,7 @@ ARMS = {
     "mmap, advised": ["--storage", "mmap", "--residency-advice"],
     "resident": ["--storage", "resident"],
 }
-# What a process takes beside trunk and slots: activations, cache of a short context, the program itself.
+# What a process takes in addition to trunk and slots: activations, cache of a short context, the program itself.
 REST = 300 << 20
 MEASURES = ["decode", "decode cold", "prefill", "first token"]
 

@@ -6,8 +6,8 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::config::{
-    AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    StreamConfig, Values, without_biases,
+    AttentionConfig, FeedForward, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, Values,
+    without_biases,
 };
 use super::plain;
 use super::rope::{Pairs, Rope, magnitude};
@@ -34,38 +34,23 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     }
     let rank = from.required(&keys::KV_LORA_RANK)?;
     without_biases(from)?;
+    let attention = AttentionConfig {
+        query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+        key_value_heads: 1,
+        head_dim: rank + rotated,
+        rope,
+        output_gate: false,
+        head_norms: false,
+        whole_norms: false,
+        biases: false,
+        output_bias: false,
+        sinks: false,
+        values: Values::Projected,
+        scale: None,
+    };
     Ok(ModelConfig {
-        family: from.supported_family()?,
-        hidden: from.required(&keys::HIDDEN_SIZE)?,
-        vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: layers(from, Mixer::Latent)?,
-        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
-        attention: AttentionConfig {
-            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
-            key_value_heads: 1,
-            head_dim: rank + rotated,
-            rope,
-            output_gate: false,
-            head_norms: false,
-            whole_norms: false,
-            biases: false,
-            output_bias: false,
-            sinks: false,
-            values: Values::Projected,
-            scale: None,
-        },
-        windowed: None,
-        stream: StreamConfig::PLAIN,
-        gated: None,
-        index: None,
-        ngrams: None,
         latent: Some(latent(from, rank, &rope)?),
-        delta: None,
-        hyper: None,
-        compressed: None,
-        moe: experts(from)?,
-        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
-        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
+        ..plain::model(from, layers(from, Mixer::Latent)?, attention, experts(from)?)?
     })
 }
 

@@ -6,10 +6,9 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression, RowIndex};
-use super::config::{
-    AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
-};
+use super::config::{AttentionConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, Values};
 use super::hyper_connections::HyperConfig;
+use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
 
@@ -23,33 +22,40 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let shared = from.required(&keys::N_SHARED_EXPERTS)?;
     let (rope, compressed_rope) = ropes(from, rotated)?;
     let width = from.expert_width()?;
-    Ok(ModelConfig {
-        family: Family::DeepseekV4,
-        hidden: from.required(&keys::HIDDEN_SIZE)?,
-        vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: layers(from)?,
-        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
-        attention: AttentionConfig {
-            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
-            key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
-            head_dim,
-            rope,
-            output_gate: false,
-            head_norms: false,
-            biases: super::config::without_biases(from)?,
-            output_bias: false,
-            whole_norms: false,
-            sinks: true,
-            values: Values::Projected,
-            scale: None,
+    let attention = AttentionConfig {
+        query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+        key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
+        head_dim,
+        rope,
+        output_gate: false,
+        head_norms: false,
+        biases: super::config::without_biases(from)?,
+        output_bias: false,
+        whole_norms: false,
+        sinks: true,
+        values: Values::Projected,
+        scale: None,
+    };
+    let moe = MoeConfig {
+        experts: from.routed_experts()?,
+        top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
+        intermediate: width,
+        shared_intermediate: (shared > 0).then_some(shared * width),
+        shared_gate: false,
+        router: Router {
+            score: Score::SqrtSoftplus {
+                scale: from.required(&keys::ROUTED_SCALING_FACTOR)? as f32,
+            },
+            bias: true,
+            normalise: from.required(&keys::NORM_TOPK_PROB)?,
         },
-        windowed: None,
-        stream: StreamConfig::PLAIN,
-        gated: None,
-        index: None,
-        ngrams: None,
-        latent: None,
-        delta: None,
+        activation: Activation::Limited { limit: from.required(&keys::SWIGLU_LIMIT)? as f32 },
+        rows: GateUpRows::Apart,
+        biases: false,
+        hashed_layers: from.required(&keys::NUM_HASH_LAYERS)?,
+        router_norm: false,
+    };
+    Ok(ModelConfig {
         hyper: Some(HyperConfig {
             streams: from.required(&keys::HC_MULT)?,
             iterations: from.required(&keys::HC_SINKHORN_ITERS)?,
@@ -67,27 +73,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
                 top: from.required(&keys::INDEX_TOPK)?,
             },
         }),
-        moe: MoeConfig {
-            experts: from.routed_experts()?,
-            top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
-            intermediate: width,
-            shared_intermediate: (shared > 0).then_some(shared * width),
-            shared_gate: false,
-            router: Router {
-                score: Score::SqrtSoftplus {
-                    scale: from.required(&keys::ROUTED_SCALING_FACTOR)? as f32,
-                },
-                bias: true,
-                normalise: from.required(&keys::NORM_TOPK_PROB)?,
-            },
-            activation: Activation::Limited { limit: from.required(&keys::SWIGLU_LIMIT)? as f32 },
-            rows: GateUpRows::Apart,
-            biases: false,
-            hashed_layers: from.required(&keys::NUM_HASH_LAYERS)?,
-            router_norm: false,
-        },
-        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
-        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
+        ..plain::model(from, layers(from)?, attention, moe)?
     })
 }
 

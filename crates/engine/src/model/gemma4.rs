@@ -9,9 +9,10 @@ use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
 use super::config::{
-    AttentionConfig, Family, FeedForward, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig,
-    Values, without_biases,
+    AttentionConfig, FeedForward, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
+    without_biases,
 };
+use super::plain;
 use super::rope::{Pairs, Rope};
 use super::router::{Router, Score};
 
@@ -30,41 +31,27 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let hidden = from.required(&keys::HIDDEN_SIZE)?;
     let (full, windowed) = attentions(from)?;
     let softcap = from.get(&keys::FINAL_LOGIT_SOFTCAPPING)?;
+    let moe = MoeConfig {
+        experts,
+        top_k,
+        intermediate: from.expert_width()?,
+        shared_intermediate: None,
+        shared_gate: false,
+        router: Router { score: Score::Softmax, bias: false, normalise: true },
+        activation: Activation::GeGlu,
+        rows: GateUpRows::Apart,
+        biases: false,
+        hashed_layers: 0,
+        router_norm: true,
+    };
     Ok(ModelConfig {
-        family: Family::Gemma4,
-        hidden,
-        vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: layers(from)?,
-        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
-        attention: full,
         windowed: Some(windowed),
         stream: StreamConfig {
             embedding_scale: (hidden as f64).sqrt() as f32,
             sandwich: true,
             softcap: softcap.map(|cap| cap as f32),
         },
-        gated: None,
-        index: None,
-        ngrams: None,
-        latent: None,
-        delta: None,
-        hyper: None,
-        compressed: None,
-        moe: MoeConfig {
-            experts,
-            top_k,
-            intermediate: from.expert_width()?,
-            shared_intermediate: None,
-            shared_gate: false,
-            router: Router { score: Score::Softmax, bias: false, normalise: true },
-            activation: Activation::GeGlu,
-            rows: GateUpRows::Apart,
-            biases: false,
-            hashed_layers: 0,
-            router_norm: true,
-        },
-        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
-        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
+        ..plain::model(from, layers(from)?, full, moe)?
     })
 }
 

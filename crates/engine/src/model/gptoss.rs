@@ -5,9 +5,7 @@ use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::activation::{Activation, GateUpRows};
-use super::config::{
-    AttentionConfig, Family, LayerSpec, Mixer, ModelConfig, MoeConfig, StreamConfig, Values,
-};
+use super::config::{AttentionConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, Values};
 use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -23,57 +21,40 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         return Err(from.invalid(&keys::ROTARY_FACTOR, found));
     }
     let with_biases = from.required(&keys::ATTENTION_BIAS)?;
-    Ok(ModelConfig {
-        family: Family::GptOss,
-        hidden: from.required(&keys::HIDDEN_SIZE)?,
-        vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: layers(from)?,
-        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
-        attention: AttentionConfig {
-            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
-            key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
-            head_dim,
-            rope: Rope::read(from, head_dim)?,
-            output_gate: false,
-            head_norms: false,
-            whole_norms: false,
-            biases: with_biases,
-            output_bias: with_biases,
-            sinks: true,
-            values: Values::Projected,
-            scale: None,
+    let attention = AttentionConfig {
+        query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+        key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
+        head_dim,
+        rope: Rope::read(from, head_dim)?,
+        output_gate: false,
+        head_norms: false,
+        whole_norms: false,
+        biases: with_biases,
+        output_bias: with_biases,
+        sinks: true,
+        values: Values::Projected,
+        scale: None,
+    };
+    let moe = MoeConfig {
+        experts: from.routed_experts()?,
+        top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
+        intermediate: from.expert_width()?,
+        shared_intermediate: None,
+        shared_gate: false,
+        router: Router { score: Score::Softmax, bias: true, normalise: true },
+        activation: Activation::Clamped {
+            alpha: from.required(&keys::SWIGLU_ALPHA)? as f32,
+            limit: from.required(&keys::SWIGLU_LIMIT)? as f32,
         },
-        windowed: None,
-        stream: StreamConfig::PLAIN,
-        gated: None,
-        index: None,
-        ngrams: None,
-        latent: None,
-        delta: None,
-        hyper: None,
-        compressed: None,
-        moe: MoeConfig {
-            experts: from.routed_experts()?,
-            top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
-            intermediate: from.expert_width()?,
-            shared_intermediate: None,
-            shared_gate: false,
-            router: Router { score: Score::Softmax, bias: true, normalise: true },
-            activation: Activation::Clamped {
-                alpha: from.required(&keys::SWIGLU_ALPHA)? as f32,
-                limit: from.required(&keys::SWIGLU_LIMIT)? as f32,
-            },
-            rows: match from.required(&keys::EXPERT_ROWS)? {
-                "apart" => GateUpRows::Apart,
-                _ => GateUpRows::InTurns,
-            },
-            biases: true,
-            hashed_layers: 0,
-            router_norm: false,
+        rows: match from.required(&keys::EXPERT_ROWS)? {
+            "apart" => GateUpRows::Apart,
+            _ => GateUpRows::InTurns,
         },
-        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
-        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
-    })
+        biases: true,
+        hashed_layers: 0,
+        router_norm: false,
+    };
+    plain::model(from, layers(from)?, attention, moe)
 }
 
 /// Windows as listed, or else in every other layer from the first on.

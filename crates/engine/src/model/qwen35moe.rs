@@ -7,8 +7,9 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    OutputGate, StreamConfig, Values, without_biases,
+    OutputGate, Values, without_biases,
 };
+use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
 
@@ -28,34 +29,34 @@ pub(super) fn read(
     let layers = from.required(&keys::NUM_HIDDEN_LAYERS)?;
     let head_dim = from.required(&keys::HEAD_DIM)?;
     let rotary = from.rotary_factor()?;
+    let attention = AttentionConfig {
+        query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
+        key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
+        head_dim,
+        rope: Rope::read(from, (head_dim as f64 * rotary) as usize)?,
+        head_norms: true,
+        whole_norms: false,
+        biases: without_biases(from)?,
+        output_bias: false,
+        sinks: false,
+        values: Values::Projected,
+        scale: None,
+        output_gate: from.required(&keys::ATTN_OUTPUT_GATE)?,
+    };
+    let moe = MoeConfig {
+        experts: from.required(&keys::NUM_EXPERTS)?,
+        top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
+        intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
+        shared_intermediate: Some(from.required(&keys::SHARED_EXPERT_INTERMEDIATE_SIZE)?),
+        shared_gate: true,
+        router,
+        activation: Activation::SwiGlu,
+        rows: GateUpRows::Apart,
+        biases: false,
+        hashed_layers: 0,
+        router_norm: false,
+    };
     Ok(ModelConfig {
-        family,
-        hidden: from.required(&keys::HIDDEN_SIZE)?,
-        vocabulary: from.required(&keys::VOCAB_SIZE)?,
-        layers: mixers(from, family, layers)?,
-        rms_epsilon: from.required(&keys::RMS_NORM_EPS)? as f32,
-        attention: AttentionConfig {
-            query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
-            key_value_heads: from.required(&keys::NUM_KEY_VALUE_HEADS)?,
-            head_dim,
-            rope: Rope::read(from, (head_dim as f64 * rotary) as usize)?,
-            head_norms: true,
-            whole_norms: false,
-            biases: without_biases(from)?,
-            output_bias: false,
-            sinks: false,
-            values: Values::Projected,
-            scale: None,
-            output_gate: from.required(&keys::ATTN_OUTPUT_GATE)?,
-        },
-        hyper: None,
-        gated: None,
-        index: None,
-        ngrams: None,
-        compressed: None,
-        windowed: None,
-        stream: StreamConfig::PLAIN,
-        latent: None,
         delta: Some(DeltaConfig {
             key_heads: from.required(&keys::LINEAR_NUM_KEY_HEADS)?,
             value_heads: from.required(&keys::LINEAR_NUM_VALUE_HEADS)?,
@@ -68,21 +69,7 @@ pub(super) fn read(
             convolution_kernel: from.required(&keys::LINEAR_CONV_KERNEL_DIM)?,
             gate: OutputGate::Silu,
         }),
-        moe: MoeConfig {
-            experts: from.required(&keys::NUM_EXPERTS)?,
-            top_k: from.required(&keys::NUM_EXPERTS_PER_TOK)?,
-            intermediate: from.required(&keys::MOE_INTERMEDIATE_SIZE)?,
-            shared_intermediate: Some(from.required(&keys::SHARED_EXPERT_INTERMEDIATE_SIZE)?),
-            shared_gate: true,
-            router,
-            activation: Activation::SwiGlu,
-            rows: GateUpRows::Apart,
-            biases: false,
-            hashed_layers: 0,
-            router_norm: false,
-        },
-        max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
-        tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
+        ..plain::model(from, mixers(from, family, layers)?, attention, moe)?
     })
 }
 

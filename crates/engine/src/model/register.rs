@@ -89,7 +89,7 @@ impl Register {
             None => (0, 0, 0),
         };
         let gate = if attention.output_gate { queries } else { 0 };
-        let beside = |used: bool| if used { config.hidden } else { 0 };
+        let optional = |used: bool| if used { config.hidden } else { 0 };
         let streams = config.streams();
         let mut widths = [0; Self::COUNT];
         for (register, width) in [
@@ -107,8 +107,8 @@ impl Register {
             (Self::Beta, heads),
             (Self::Decay, heads),
             (Self::QueryLatent, query_latent),
-            (Self::Branch, beside(config.stream.sandwich)),
-            (Self::RouterInput, beside(config.moe.router_norm)),
+            (Self::Branch, optional(config.stream.sandwich)),
+            (Self::RouterInput, optional(config.moe.router_norm)),
         ] {
             widths[register as usize] = width;
         }

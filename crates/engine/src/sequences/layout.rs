@@ -221,7 +221,7 @@ impl SequenceLayout {
         &self.compressed
     }
 
-    /// What layers keep beside that.
+    /// What layers keep in addition.
     pub(crate) fn side(&self) -> &SideLayout {
         &self.side
     }

@@ -14,7 +14,7 @@ pub(crate) enum Memory {
     Tail(usize),
     /// What all layers of compressed attention keep of a fixed size.
     Compressed,
-    /// What layers keep in rings of rows beside that.
+    /// What layers keep in rings of rows in addition.
     Side,
     /// A window in a ring of blocks.
     Ring(usize),

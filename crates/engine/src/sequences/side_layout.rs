@@ -1,4 +1,4 @@
-//! What layers keep of a sequence beside keys and values or a recurrent state, and where it lies: keys of an indexer,
+//! What layers keep of a sequence next to keys and values or a recurrent state, and where it lies: keys of an indexer,
 //! and what layers of hashed n-grams need of the tokens before.
 //!
 //! Of a fixed size, in the state of the sequence, are rings: what belongs to position `p` is in place `p` modulo their

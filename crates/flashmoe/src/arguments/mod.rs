@@ -252,7 +252,7 @@ pub(crate) struct InspectArguments {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
-    /// Plan for another machine, of which nothing is measured: `ram=64G,disk=7,memory=936,vram=24G,bus=25` (sizes; GB/s
+    /// Plan for another machine, without measuring this one: `ram=64G,disk=7,memory=936,vram=24G,bus=25` (sizes; GB/s
     /// of the disk at random records, of the memory that computes, and of the bus to the GPU). Without `vram` and `bus`
     /// the processor computes; `compute` (billions of operations a second) is this machine's where it is left out
     #[arg(long, value_name = "SIZES")]

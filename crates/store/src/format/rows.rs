@@ -1,4 +1,4 @@
-//! Tables of rows of which a token needs few: what the layers of hashed n-grams of Qwen3.8-Flash-Next look up.
+//! Tables of rows, a few for each token: what the layers of hashed n-grams of Qwen3.8-Flash-Next look up.
 //!
 //! A table is no tensor of the trunk. It has hundreds of millions of rows, which are read one by one where they lie
 //! ([`crate::rows`]), so that a checkpoint describes it by where its parts are and nothing of it is loaded.

@@ -1,4 +1,4 @@
-//! A cache of rows: sets of a few places, in each of which the row that was used longest ago gives way.
+//! A cache of rows: sets of a few places, and in each the row that was used longest ago gives way.
 
 /// Places of a set.
 const WAYS: usize = 4;

@@ -4,8 +4,8 @@
 //! [`RowStore`] is asked for the rows of a batch as soon as its tokens are known ([`RowStore::ask`]), and hands them
 //! out when their layer needs them ([`RowStore::wait`]); in between an engine of its own reads the missing ones, at a
 //! depth that drives need for reads of one block. What was asked for is sorted, each row once, and rows that lie
-//! together are read together. A cache keeps rows, not blocks: of a block nearly all is other rows that nobody asks
-//! for.
+//! together are read together. A cache keeps rows, not blocks: the other rows of a block are hardly
+//! ever asked for.
 //!
 //! Where bytes were found never changes what they are, and a failed read is an error of the batch that asked.
 

@@ -84,7 +84,7 @@ impl Shared {
         Self { table, files, arena, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// After a panic under the lock reads still end, so that nobody waits for ever.
+    /// After a panic under the lock reads still end, so that no caller waits for ever.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

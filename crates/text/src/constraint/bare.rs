@@ -29,7 +29,7 @@ pub(super) struct Rules<'a> {
     pub(super) root: &'a Value,
 }
 
-/// The rules of values of which nothing is known.
+/// The rules of values without a schema.
 pub(super) fn shared(text: &mut String, quote: &str, tokenizer: &Tokenizer) {
     let open = literal(quote, tokenizer);
     let _ = writeln!(

@@ -1,11 +1,23 @@
 //! Attention over heads' keys and values: each run appends its own and attends to what it sees.
 
-use kernels::{AttentionExtras, AttentionShape};
+use kernels::{AttentionExtras, AttentionShape, KvType};
 use store::LayerId;
 
 use super::{CpuBackend, Register};
+use crate::model::config::AttentionConfig;
 use crate::sequences::Part;
 use crate::weights::VectorId;
+
+/// The heads of a layer as kernels take them.
+pub(super) fn attention_shape(attention: &AttentionConfig, kv_type: KvType) -> AttentionShape {
+    AttentionShape {
+        query_heads: attention.query_heads,
+        key_value_heads: attention.key_value_heads,
+        head_dim: attention.head_dim,
+        scale: attention.score_scale(),
+        kv_type,
+    }
+}
 
 impl CpuBackend {
     pub(super) fn run_attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
@@ -14,13 +26,7 @@ impl CpuBackend {
             sinks: sinks.map(|sinks| self.weights.vector(sinks)),
         };
         let attention = self.config.attention_of(layer.index());
-        let shape = AttentionShape {
-            query_heads: attention.query_heads,
-            key_value_heads: attention.key_value_heads,
-            head_dim: attention.head_dim,
-            scale: attention.score_scale(),
-            kv_type: self.options.kv_type,
-        };
+        let shape = attention_shape(attention, self.options.kv_type);
         let (query_width, key_width) = (attention.query_width(), attention.key_width());
         let most = self.sequences.part_tokens(layer);
         for (run, span) in self.spans.iter().enumerate() {

@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use kernels::format::Encoding;
-use kernels::{Activations, AttentionExtras, AttentionShape, BLOCK_TOKENS, KeyValueBlock, KvType};
+use kernels::{Activations, AttentionExtras, BLOCK_TOKENS, KeyValueBlock};
 use store::LayerId;
 
 use super::super::{PAGE_TOKENS, Register};
+use super::attention::attention_shape;
 use super::gated_streams::norm_row;
 use super::ops::Rotation;
 use super::scoring::{PAGES_TOGETHER, Scoring, choose_best, float_of_keys};
@@ -56,7 +57,7 @@ impl Sizes {
             queries: options.batch_tokens * index.heads * index.dim,
             head_scores: index.heads * PAGES_TOGETHER * (PAGE_TOKENS / index.unit),
             units: options.context / index.unit,
-            gathered: blocks * shape(config, options.kv_type).block_bytes(),
+            gathered: blocks * attention_shape(&config.attention, options.kv_type).block_bytes(),
         }
     }
 }
@@ -85,18 +86,6 @@ impl IndexScratch {
         floats * size_of::<f32>()
             + 2 * sizes.gathered
             + Activations::bytes_bound(index.heads, index.dim, 0)
-    }
-}
-
-/// The shape of an attention layer.
-pub(super) fn shape(config: &ModelConfig, kv_type: KvType) -> AttentionShape {
-    let attention = &config.attention;
-    AttentionShape {
-        query_heads: attention.query_heads,
-        key_value_heads: attention.key_value_heads,
-        head_dim: attention.head_dim,
-        scale: (attention.head_dim as f32).powf(-0.5),
-        kv_type,
     }
 }
 
@@ -143,7 +132,7 @@ impl CpuBackend {
     }
 
     fn append_keys_values(&mut self, layer: LayerId, span: Span) {
-        let shape = shape(&self.config, self.options.kv_type);
+        let shape = attention_shape(&self.config.attention, self.options.kv_type);
         let width = shape.key_value_heads * shape.head_dim;
         let rows = span.first * width..(span.first + span.tokens) * width;
         let sides = [Register::Key, Register::Value]
@@ -194,7 +183,7 @@ impl CpuBackend {
         if tokens.is_empty() {
             return;
         }
-        let shape = shape(&self.config, self.options.kv_type);
+        let shape = attention_shape(&self.config.attention, self.options.kv_type);
         let width = shape.query_heads * shape.head_dim;
         let positions = span.position + tokens.start..span.position + tokens.end;
         let (begin, blocks) = self.sequences.blocks(span.sequence, layer, positions.clone());
@@ -257,7 +246,7 @@ impl CpuBackend {
         at: usize,
         scratch: &mut IndexScratch,
     ) {
-        let shape = shape(&self.config, self.options.kv_type);
+        let shape = attention_shape(&self.config.attention, self.options.kv_type);
         let (position, unit) = (span.position + at, index.unit);
         let tail = (position + 1) / unit * unit;
         let (begin, blocks) = self.sequences.blocks(span.sequence, layer, position..position + 1);

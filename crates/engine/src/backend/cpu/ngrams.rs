@@ -87,7 +87,7 @@ impl CpuBackend {
         }
     }
 
-    /// The rows of all tokens of the batch, of which those before it are kept with their sequences.
+    /// The rows of all tokens of the batch; those before it are kept with their sequences.
     fn find_rows(&mut self, place: usize) {
         let source = &mut self.ngram_rows.layers[place];
         source.wanted.clear();

@@ -206,7 +206,7 @@ pub(super) fn setting(arguments: &ModelArguments) -> String {
     format!("{} in {memory}", name(&arguments.storage))
 }
 
-/// The row of settings that do not fit: the columns of `rows`, of which those of its own settings have a value.
+/// The row of settings that do not fit: the columns of `rows`; those of its own settings have a value.
 pub(super) fn unfit(arguments: &ModelArguments, rows: &[Row]) -> Row {
     let mut row: Row =
         rows.iter().take(1).flat_map(Row::keys).map(|key| (key.clone(), Value::Null)).collect();

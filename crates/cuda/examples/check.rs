@@ -32,6 +32,8 @@ mod bus;
 mod compressed;
 #[path = "check_parts/delta.rs"]
 mod delta;
+#[path = "check_parts/few.rs"]
+mod few;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
@@ -569,6 +571,7 @@ pub(crate) fn run(seed: u64) {
     bench.visible();
     bench.latent();
     bench.tiles();
+    bench.few();
     bench.mixture(&pinned);
     bench.blocks();
     bench.block_experts(&pinned);
@@ -591,6 +594,7 @@ pub(crate) fn run(seed: u64) {
     }
     bench.attention_table(copy);
     bench.latent_table();
+    bench.few_table();
     bench.tiles_table();
     bench.delta_table();
     for (name, shape) in SHAPES {

@@ -16,6 +16,8 @@ constexpr uint32_t TILE_TOKENS = 64;
 constexpr uint32_t TILE_ROWS = 128;
 // Most tokens of one tile of products with split activations.
 constexpr uint32_t SPLIT_TOKENS = 128;
+// Matrices of one product of few tokens with split activations.
+constexpr uint32_t TILE_FEW_JOBS = 6;
 // Columns whose activations are split together.
 constexpr uint32_t SPLIT_COLUMNS = 64;
 // Most parts that the context of a step's token is cut into.

@@ -22,5 +22,6 @@
 #include "latent_blocks.cu"
 #include "parts.cu"
 #include "tile_split.cu"
+#include "tile_few.cu"
 #include "tile_blocks.cu"
 #include "layouts.cuh"

@@ -438,6 +438,30 @@ FIELD(StreamsArguments, padding, uint32_t, 36);
 KERNEL(collapse_streams, StreamsArguments); KERNEL(spread_streams, StreamsArguments);
 KERNEL(mix_streams, StreamsArguments);
 
+STRUCTURE(TileFewJob, 64);
+FIELD(TileFewJob, matrix, Matrix, 0); FIELD(TileFewJob, out, layouts::Word, 48);
+FIELD(TileFewJob, first_block, uint32_t, 56); FIELD(TileFewJob, piece, uint32_t, 60);
+
+STRUCTURE(TileFewArguments, 456);
+FIELD(TileFewArguments, parts, layouts::Word, 0); FIELD(TileFewArguments, sums, layouts::Word, 8);
+FIELD(TileFewArguments, gather, layouts::Word, 16); FIELD(TileFewArguments, addresses, layouts::Word, 24);
+FIELD(TileFewArguments, places, layouts::Word, 32); FIELD(TileFewArguments, tiles, layouts::Word, 40);
+FIELD(TileFewArguments, tile_count, layouts::Word, 48); FIELD(TileFewArguments, job, TileFewJob[6], 56);
+FIELD(TileFewArguments, jobs, uint32_t, 440); FIELD(TileFewArguments, tokens, uint32_t, 444);
+FIELD(TileFewArguments, add, uint32_t, 448); FIELD(TileFewArguments, grouped, uint32_t, 452);
+KERNEL(few_columns_2_8, TileFewArguments); KERNEL(few_columns_2_16, TileFewArguments);
+KERNEL(few_columns_2_fine_8, TileFewArguments); KERNEL(few_columns_2_fine_16, TileFewArguments);
+KERNEL(few_columns_4_8, TileFewArguments); KERNEL(few_columns_4_16, TileFewArguments);
+KERNEL(few_columns_4_fine_8, TileFewArguments); KERNEL(few_columns_4_fine_16, TileFewArguments);
+KERNEL(few_columns_8_8, TileFewArguments); KERNEL(few_columns_8_16, TileFewArguments);
+KERNEL(few_columns_8_fine_8, TileFewArguments); KERNEL(few_columns_8_fine_16, TileFewArguments);
+KERNEL(few_rows_2_8, TileFewArguments); KERNEL(few_rows_2_16, TileFewArguments);
+KERNEL(few_rows_2_fine_8, TileFewArguments); KERNEL(few_rows_2_fine_16, TileFewArguments);
+KERNEL(few_rows_4_8, TileFewArguments); KERNEL(few_rows_4_16, TileFewArguments);
+KERNEL(few_rows_4_fine_8, TileFewArguments); KERNEL(few_rows_4_fine_16, TileFewArguments);
+KERNEL(few_rows_8_8, TileFewArguments); KERNEL(few_rows_8_16, TileFewArguments);
+KERNEL(few_rows_8_fine_8, TileFewArguments); KERNEL(few_rows_8_fine_16, TileFewArguments);
+
 STRUCTURE(TileArguments, 176);
 FIELD(TileArguments, x, layouts::Word, 0); FIELD(TileArguments, gather, layouts::Word, 8);
 FIELD(TileArguments, out, layouts::Word, 16); FIELD(TileArguments, out_second, layouts::Word, 24);

@@ -25,7 +25,8 @@ struct SplitTokensArguments {
 };
 
 // Splits rows: `place(v, eight, parts)` splits eight values, the row's eight number `eight`, into its `parts`. Grid:
-// rows, or tiles times the rows of a tile in steps of 8; 256 threads, a warp to a row at a time.
+// (rows, or tiles times the rows of a tile in steps of 8; slices of the columns), 256 threads, a warp to a row at a
+// time.
 template <typename Place>
 __device__ inline void split_rows(const SplitTokensArguments& a, Place&& place) {
     uint32_t lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32, last = a.rows, step = gridDim.x * 8;
@@ -37,7 +38,7 @@ __device__ inline void split_rows(const SplitTokensArguments& a, Place&& place) 
     // A lane makes 8 consecutive columns.
     uint32_t eights = a.columns / 8;
     for (; row < last; row += step) {
-        for (uint32_t eight = lane; eight < eights; eight += 32) {
+        for (uint32_t eight = blockIdx.y * 32 + lane; eight < eights; eight += gridDim.y * 32) {
             const float4* from = reinterpret_cast<const float4*>(a.x + size_t(row) * a.columns + eight * 8);
             float4 first = from[0], second = from[1];
             float v[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};

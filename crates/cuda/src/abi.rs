@@ -82,6 +82,8 @@ constants! {
     pub(crate) const TILE_ROWS: usize = 128;
     /// Most tokens of one tile of products with split activations.
     pub const SPLIT_TOKENS: usize = 128;
+    /// Matrices of one product of few tokens with split activations.
+    pub(crate) const TILE_FEW_JOBS: usize = 6;
     /// Columns whose activations are split together.
     pub(crate) const SPLIT_COLUMNS: usize = 64;
     /// Most parts that the context of a step's token is cut into.

@@ -127,6 +127,12 @@ pub trait Backend {
         Err(EngineError::Request("this device computes no rounds".to_owned()))
     }
 
+    /// Most tokens of prompts of any sequences that are one batch, run to its end without another between its layers,
+    /// because each alone would cost almost as much. 0 where a prompt is a batch of its own.
+    fn joint_tokens(&self) -> usize {
+        0
+    }
+
     /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
     /// has to finish it first.
     fn suspend(&mut self) -> Option<Suspended> {
@@ -297,7 +303,7 @@ impl dyn Backend + '_ {
     }
 
     /// The snapshots that were asked for in the batch that has ended, in the order asked.
-    pub fn take_marks(&mut self) -> Vec<Snapshot> {
+    pub fn take_marks(&mut self) -> Vec<(SequenceId, Snapshot)> {
         self.sequences_mut().take_marks()
     }
 }

@@ -261,6 +261,12 @@ impl Backend for CudaBackend {
         false
     }
 
+    /// Where no record comes from a disk: a batch then ends in the time of a few steps.
+    fn joint_tokens(&self) -> usize {
+        let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
+        if self.experts.residency.can_miss() { 0 } else { few }
+    }
+
     fn suspend(&mut self) -> Option<Suspended> {
         self.put_aside()
     }

@@ -110,7 +110,11 @@ impl CudaBackend {
     }
 
     /// Gives what a mixture gave to the streams where there are several, or to a register of its own.
-    pub(super) fn give_output(&self, mixture: &Mixture, output: Span<f32>) -> Result<(), CudaError> {
+    pub(super) fn give_output(
+        &self,
+        mixture: &Mixture,
+        output: Span<f32>,
+    ) -> Result<(), CudaError> {
         match (&self.compressed, mixture.to) {
             (Some(_), _) => self.mix(output),
             (None, Some(to)) => self.stream.copy(output, self.register(to)),

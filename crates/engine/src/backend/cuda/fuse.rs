@@ -265,9 +265,9 @@ pub fn describe(
 ///
 /// # Errors
 /// The operation, or the form of it, that they do not compute.
-pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
+pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
     match op {
-        // Kernels of shared experts know SwiGLU and add to the stream, as the router's input they read the experts'.
+        // Kernels of shared experts know SwiGLU, read what the router reads, and add to the stream.
         Op::Mixture(Mixture { shared: Some(_), activation: Activation::GeGlu, .. }) => {
             Err(Refusal::form(op, Refusal::GELU))
         }

@@ -79,7 +79,7 @@ pub fn check_model(
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
-    program.check(config, "CUDA kernels", |_, op| serves(config, op), &[])?;
+    program.check(config, "CUDA kernels", |_, op| serves(op), &[])?;
     check_encodings(catalog, experts)
 }
 

@@ -42,6 +42,8 @@ mod pages;
 mod planes;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/sandwich.rs"]
+mod sandwich;
 #[path = "check_parts/scored.rs"]
 mod scored;
 #[path = "check_parts/several.rs"]
@@ -565,22 +567,20 @@ pub(crate) fn run(seed: u64) {
     bench.several_experts(&pinned);
     bench.delta();
     bench.delta_runs();
-    bench.delta_of_several();
     bench.attention_step();
     bench.attention();
     bench.visible();
+    bench.sandwich(&pinned);
     bench.latent();
     bench.tiles();
     bench.few();
     bench.mixture(&pinned);
     bench.blocks();
     bench.block_experts(&pinned);
-    bench.block_convolution();
     bench.planes();
     bench.plane_experts(&pinned);
     bench.waiting(&pinned);
     bench.routing();
-    bench.scored_routing();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

@@ -123,5 +123,5 @@ enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_
 // A matrix of an expert, by its place in a record's list of places.
 enum ExpertPart : uint32_t { GATE = 0, UP = 1, DOWN = 2 };
 
-// What experts are chosen and weighed by, where it is a function of each logit alone.
-enum ScoreKind : uint32_t { SCORE_SIGMOID = 0, SCORE_SQRT_SOFTPLUS = 1 };
+// What experts are chosen and weighed by, where a bias may move the choice.
+enum ScoreKind : uint32_t { SCORE_SIGMOID = 0, SCORE_SQRT_SOFTPLUS = 1, SCORE_SOFTMAX = 2 };

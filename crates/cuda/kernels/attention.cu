@@ -51,7 +51,7 @@ struct AttendArguments {
     const float* sinks;          // [query_heads]: scores that only take weight from the others; or null
     uint32_t query_heads;
     uint32_t key_value_heads;
-    uint32_t dim;                // at most 256
+    uint32_t dim;                // at most 512
     uint32_t context;
     uint32_t splits;
     uint32_t tokens;
@@ -93,9 +93,9 @@ struct Part {
 };
 
 // A block takes the query heads that share a key-value head, for one or more tokens, and one part of the context; a
-// warp takes ROWS rows (token, head), a lane dim / 32 values.
+// warp takes ROWS rows (token, head), a lane dim / 32 values, at most VALUES.
 // Grid: (groups of tokens, key_value_heads, splits), 256 threads; shared: 2 * PLAIN_KEYS * dim floats.
-template <int ROWS>
+template <int ROWS, int VALUES = 8>
 __device__ inline void attend_plain(const AttendArguments& a) {
     extern __shared__ float tile[];
     await_inputs();
@@ -113,7 +113,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
     // Rows beyond one pass over the group are walked in passes of 8 * ROWS.
     uint32_t rows_here = (last_token - first_token + 1) * group;
     for (uint32_t base = 0; base < rows_here; base += 8 * ROWS) {
-        float q[ROWS][8], acc[ROWS][8], largest[ROWS], total[ROWS];
+        float q[ROWS][VALUES], acc[ROWS][VALUES], largest[ROWS], total[ROWS];
         uint32_t length[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
@@ -125,7 +125,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             largest[r] = -INFINITY, total[r] = 0.0f;
             const float* from = a.query + (size_t(token) * a.query_heads + head) * a.dim;
 #pragma unroll
-            for (int d = 0; d < 8; d++) {
+            for (int d = 0; d < VALUES; d++) {
                 uint32_t i = d * 32 + lane;
                 q[r][d] = i < a.dim ? from[i] * a.scale : 0.0f;
                 acc[r][d] = 0.0f;
@@ -142,9 +142,9 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             }
             __syncthreads();
             for (uint32_t j = 0; j < count; j++) {
-                float k[8], v[8];
+                float k[VALUES], v[VALUES];
 #pragma unroll
-                for (int d = 0; d < 8; d++) {
+                for (int d = 0; d < VALUES; d++) {
                     uint32_t i = d * 32 + lane;
                     bool inside = i < a.dim;
                     k[d] = inside ? tile[j * a.dim + i] : 0.0f;
@@ -155,7 +155,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
                 for (int r = 0; r < ROWS; r++) {
                     dots[r] = 0.0f;
 #pragma unroll
-                    for (int d = 0; d < 8; d++) dots[r] = fmaf(q[r][d], k[d], dots[r]);
+                    for (int d = 0; d < VALUES; d++) dots[r] = fmaf(q[r][d], k[d], dots[r]);
                 }
                 // Sums of all rows side by side, so that none waits for another's shuffles.
 #pragma unroll
@@ -171,7 +171,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
                     largest[r] = top;
                     total[r] = total[r] * shrink + weight;
 #pragma unroll
-                    for (int d = 0; d < 8; d++) acc[r][d] = acc[r][d] * shrink + weight * v[d];
+                    for (int d = 0; d < VALUES; d++) acc[r][d] = acc[r][d] * shrink + weight * v[d];
                 }
             }
         }
@@ -186,7 +186,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             float factor = a.splits == 1 && a.sinks ? join_sink(a, head, largest[r], total[r]) : 1.0f;
             float divisor = a.splits == 1 ? total[r] : 1.0f;
 #pragma unroll
-            for (int d = 0; d < 8; d++) {
+            for (int d = 0; d < VALUES; d++) {
                 uint32_t i = d * 32 + lane;
                 if (i < a.dim) to[i] = acc[r][d] * factor / divisor;
             }
@@ -410,14 +410,15 @@ __device__ inline void attend_step(const AttendArguments& a) {
 // A chunk of a prompt: rows (token, head of a group), 16 to a warp, times all keys before them, KEYS at a time.
 // Queries stay in shared memory, both parts; a tile of keys is replaced by the next while probabilities and values are
 // multiplied, the values are copied while the dots are formed.
-// Grid: (groups of tokens, key_value_heads), 32 * WARPS threads; shared: (64 WARPS + 4 KEYS) * DIM bytes.
-template <typename PAIR, int DIM, int WARPS, int KEYS>
+// A block adds up one of PARTS parts of the values' columns. Grid: (groups of tokens, key_value_heads, PARTS),
+// 32 * WARPS threads; shared: (64 WARPS + 2 KEYS + 2 KEYS / PARTS) * DIM bytes.
+template <typename PAIR, int DIM, int WARPS, int KEYS, int PARTS = 1>
 __device__ inline void attend_chunk(const AttendArguments& a) {
-    constexpr int ROWS = 16 * WARPS, THREADS = 32 * WARPS, TILES = KEYS / 8, COLUMNS = DIM / 8;
+    constexpr int ROWS = 16 * WARPS, THREADS = 32 * WARPS, TILES = KEYS / 8, WIDE = DIM / PARTS, COLUMNS = WIDE / 8;
     constexpr uint32_t PART_BYTES = ROWS * DIM * 2, TILE_BYTES = KEYS * DIM * 2;
     extern __shared__ __align__(128) uint8_t buffer[];
     uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    uint32_t group = a.query_heads / a.key_value_heads, head = blockIdx.y;
+    uint32_t group = a.query_heads / a.key_value_heads, head = blockIdx.y, first_column = blockIdx.z * WIDE;
     // Later tokens have more keys: they begin first.
     uint32_t first_token = (gridDim.x - 1 - blockIdx.x) * a.tokens_per_block;
     uint32_t tokens = min(a.tokens_per_block, a.tokens - first_token), rows = tokens * group;
@@ -426,7 +427,7 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
     uint32_t shortest = a.positions[first_token] + 1, longest = a.positions[first_token + tokens - 1] + 1;
     size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;
     size_t base = size_t(a.sequences[first_token]) * a.context * stride + head * row_bytes;
-    const uint8_t *keys = a.cache_keys + base, *values = a.cache_values + base;
+    const uint8_t *keys = a.cache_keys + base, *values = a.cache_values + base + 2 * first_column;
     uint32_t high = shared_address(buffer), low = high + PART_BYTES;
     uint32_t key_tile = low + PART_BYTES, value_tile = key_tile + TILE_BYTES;
     // Tiles begin at multiples of their length wherever the window does.
@@ -460,7 +461,7 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
         uint32_t start = tile * KEYS;
         await_copies<0>();
         __syncthreads();
-        copy_rows<DIM, KEYS, THREADS>(value_tile, values, stride, a.dim, start, longest);
+        copy_rows<WIDE, KEYS, THREADS>(value_tile, values, stride, a.dim - first_column, start, longest);
         commit_copies();
         float dots[TILES][4] = {};
 #pragma unroll
@@ -537,7 +538,7 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
 #pragma unroll
             for (int i = 0; i < COLUMNS; i += 2) {
                 uint32_t v[4];
-                load_matrices_transposed(v, value_tile + unit_offset<DIM>(step * 16 + lane % 16, i + lane / 16));
+                load_matrices_transposed(v, value_tile + unit_offset<WIDE>(step * 16 + lane % 16, i + lane / 16));
                 PAIR::multiply(sums[i], w[0], v[0], v[1]);
                 PAIR::multiply(sums[i + 1], w[0], v[2], v[3]);
                 PAIR::multiply(sums[i], w[1], v[0], v[1]);
@@ -555,7 +556,7 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
         float* to = a.out + (size_t(first_token + r / group) * a.query_heads + head * group + r % group) * a.dim;
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++) {
-            uint32_t d = i * 8 + lane % 4 * 2;
+            uint32_t d = first_column + i * 8 + lane % 4 * 2;
             if (d < a.dim) {
                 float2 sum = {sums[i][2 * j] * factor, sums[i][2 * j + 1] * factor};
                 *reinterpret_cast<float2*>(to + d) = {sum.x / total[j], sum.y / total[j]};

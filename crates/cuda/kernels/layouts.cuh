@@ -72,17 +72,21 @@ FIELD(AttendArguments, splits, uint32_t, 80); FIELD(AttendArguments, tokens, uin
 FIELD(AttendArguments, scale, float, 88); FIELD(AttendArguments, tokens_per_block, uint32_t, 92);
 FIELD(AttendArguments, kv_type, uint32_t, 96); FIELD(AttendArguments, stages, uint32_t, 100);
 FIELD(AttendArguments, window, uint32_t, 104); FIELD(AttendArguments, padding, uint32_t, 108);
-KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments); KERNEL(attend_join, AttendArguments);
-KERNEL(attend_step_f16_64, AttendArguments); KERNEL(attend_step_f16_128, AttendArguments);
-KERNEL(attend_step_f16_256, AttendArguments); KERNEL(attend_step_bf16_64, AttendArguments);
-KERNEL(attend_step_bf16_128, AttendArguments); KERNEL(attend_step_bf16_256, AttendArguments);
-KERNEL(attend_chunk_f16_64, AttendArguments); KERNEL(attend_chunk_f16_128, AttendArguments);
-KERNEL(attend_chunk_f16_256, AttendArguments); KERNEL(attend_chunk_f16_256_small, AttendArguments);
-KERNEL(attend_chunk_bf16_64, AttendArguments); KERNEL(attend_chunk_bf16_128, AttendArguments);
-KERNEL(attend_chunk_bf16_256, AttendArguments); KERNEL(attend_chunk_bf16_256_small, AttendArguments);
-KERNEL(attend_step_q8_128, AttendArguments); KERNEL(attend_step_q8_256, AttendArguments);
-KERNEL(attend_chunk_q8_128, AttendArguments); KERNEL(attend_chunk_q8_256, AttendArguments);
-KERNEL(attend_chunk_q8_256_small, AttendArguments);
+KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments);
+KERNEL(attend_plain_wide_1, AttendArguments); KERNEL(attend_plain_wide_2, AttendArguments);
+KERNEL(attend_step_f16_512, AttendArguments); KERNEL(attend_step_bf16_512, AttendArguments);
+KERNEL(attend_chunk_f16_512, AttendArguments); KERNEL(attend_chunk_bf16_512, AttendArguments);
+KERNEL(attend_chunk_f16_512_small, AttendArguments); KERNEL(attend_chunk_bf16_512_small, AttendArguments);
+KERNEL(attend_join, AttendArguments); KERNEL(attend_step_f16_64, AttendArguments);
+KERNEL(attend_step_f16_128, AttendArguments); KERNEL(attend_step_f16_256, AttendArguments);
+KERNEL(attend_step_bf16_64, AttendArguments); KERNEL(attend_step_bf16_128, AttendArguments);
+KERNEL(attend_step_bf16_256, AttendArguments); KERNEL(attend_chunk_f16_64, AttendArguments);
+KERNEL(attend_chunk_f16_128, AttendArguments); KERNEL(attend_chunk_f16_256, AttendArguments);
+KERNEL(attend_chunk_f16_256_small, AttendArguments); KERNEL(attend_chunk_bf16_64, AttendArguments);
+KERNEL(attend_chunk_bf16_128, AttendArguments); KERNEL(attend_chunk_bf16_256, AttendArguments);
+KERNEL(attend_chunk_bf16_256_small, AttendArguments); KERNEL(attend_step_q8_128, AttendArguments);
+KERNEL(attend_step_q8_256, AttendArguments); KERNEL(attend_chunk_q8_128, AttendArguments);
+KERNEL(attend_chunk_q8_256, AttendArguments); KERNEL(attend_chunk_q8_256_small, AttendArguments);
 
 STRUCTURE(TurnArguments, 64);
 FIELD(TurnArguments, x, layouts::Word, 0); FIELD(TurnArguments, weight, layouts::Word, 8);
@@ -166,17 +170,18 @@ FIELD(Guess, logits, layouts::Word, 0); FIELD(Guess, table, layouts::Word, 8); F
 FIELD(Guess, depths, layouts::Word, 24); FIELD(Guess, ended, layouts::Word, 32);
 FIELD(Guess, device_slots, layouts::Word, 40); FIELD(Guess, device_bytes, layouts::Word, 48);
 
-STRUCTURE(RouteArguments, 176);
+STRUCTURE(RouteArguments, 184);
 FIELD(RouteArguments, logits, layouts::Word, 0); FIELD(RouteArguments, replaced, layouts::Word, 8);
 FIELD(RouteArguments, table, layouts::Word, 16); FIELD(RouteArguments, chosen, layouts::Word, 24);
 FIELD(RouteArguments, weights, layouts::Word, 32); FIELD(RouteArguments, addresses, layouts::Word, 40);
 FIELD(RouteArguments, uses, layouts::Word, 48); FIELD(RouteArguments, ring, layouts::Word, 56);
 FIELD(RouteArguments, posted, layouts::Word, 64); FIELD(RouteArguments, status, layouts::Word, 72);
-FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, guess, Guess, 88);
-FIELD(RouteArguments, experts, uint32_t, 144); FIELD(RouteArguments, k, uint32_t, 148);
-FIELD(RouteArguments, normalise, uint32_t, 152); FIELD(RouteArguments, first_key, uint32_t, 156);
-FIELD(RouteArguments, ring_mask, uint32_t, 160); FIELD(RouteArguments, ask, uint32_t, 164);
-FIELD(RouteArguments, layer, uint32_t, 168); FIELD(RouteArguments, padding, uint32_t, 172);
+FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, expert_scales, layouts::Word, 88);
+FIELD(RouteArguments, guess, Guess, 96); FIELD(RouteArguments, experts, uint32_t, 152);
+FIELD(RouteArguments, k, uint32_t, 156); FIELD(RouteArguments, normalise, uint32_t, 160);
+FIELD(RouteArguments, first_key, uint32_t, 164); FIELD(RouteArguments, ring_mask, uint32_t, 168);
+FIELD(RouteArguments, ask, uint32_t, 172); FIELD(RouteArguments, layer, uint32_t, 176);
+FIELD(RouteArguments, padding, uint32_t, 180);
 KERNEL(route_256, RouteArguments); KERNEL(route_512, RouteArguments); KERNEL(route_1024, RouteArguments);
 
 STRUCTURE(Ended, 24);
@@ -328,16 +333,17 @@ FIELD(BiasArguments, starts, layouts::Word, 16); FIELD(BiasArguments, width, uin
 FIELD(BiasArguments, experts, uint32_t, 28);
 KERNEL(add_bias, BiasArguments);
 
-STRUCTURE(Activation, 40);
+STRUCTURE(Activation, 48);
 FIELD(Activation, gate_bias, layouts::Word, 0); FIELD(Activation, up_bias, layouts::Word, 8);
 FIELD(Activation, down_bias, layouts::Word, 16); FIELD(Activation, alpha, float, 24);
 FIELD(Activation, limit, float, 28); FIELD(Activation, in_turns, uint32_t, 32); FIELD(Activation, shared, uint32_t, 36);
+FIELD(Activation, gelu, uint32_t, 40); FIELD(Activation, padding, uint32_t, 44);
 
-STRUCTURE(PrepareArguments, 80);
+STRUCTURE(PrepareArguments, 88);
 FIELD(PrepareArguments, gate, layouts::Word, 0); FIELD(PrepareArguments, up, layouts::Word, 8);
 FIELD(PrepareArguments, starts, layouts::Word, 16); FIELD(PrepareArguments, addresses, layouts::Word, 24);
-FIELD(PrepareArguments, activation, Activation, 32); FIELD(PrepareArguments, experts, uint32_t, 72);
-FIELD(PrepareArguments, inner, uint32_t, 76);
+FIELD(PrepareArguments, activation, Activation, 32); FIELD(PrepareArguments, experts, uint32_t, 80);
+FIELD(PrepareArguments, inner, uint32_t, 84);
 KERNEL(prepare_pairs, PrepareArguments);
 
 STRUCTURE(LimitArguments, 32);
@@ -346,18 +352,41 @@ FIELD(LimitArguments, count, layouts::Word, 16); FIELD(LimitArguments, limit, fl
 FIELD(LimitArguments, padding, uint32_t, 28);
 KERNEL(limit_pairs, LimitArguments);
 
-STRUCTURE(ExpertPartsArguments, 504);
+STRUCTURE(GeluArguments, 24);
+FIELD(GeluArguments, gate, layouts::Word, 0); FIELD(GeluArguments, up, layouts::Word, 8);
+FIELD(GeluArguments, count, layouts::Word, 16);
+KERNEL(gelu_pairs, GeluArguments);
+
+STRUCTURE(ExpertPartsArguments, 512);
 FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArguments, activation, Activation, 464);
 KERNEL(expert_inner_parts, ExpertPartsArguments); KERNEL(expert_outer_parts, ExpertPartsArguments);
 KERNEL(expert_inner_parts_planes, ExpertPartsArguments); KERNEL(expert_outer_parts_planes, ExpertPartsArguments);
 
-STRUCTURE(ScoredRouteArguments, 232);
-FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 176);
-FIELD(ScoredRouteArguments, next_bias, layouts::Word, 184); FIELD(ScoredRouteArguments, given, layouts::Word, 192);
-FIELD(ScoredRouteArguments, tokens, layouts::Word, 200); FIELD(ScoredRouteArguments, score, uint32_t, 208);
-FIELD(ScoredRouteArguments, groups, uint32_t, 212); FIELD(ScoredRouteArguments, kept, uint32_t, 216);
-FIELD(ScoredRouteArguments, scale, float, 220); FIELD(ScoredRouteArguments, columns, uint32_t, 224);
-FIELD(ScoredRouteArguments, padding, uint32_t, 228);
+STRUCTURE(NormRowsArguments, 40);
+FIELD(NormRowsArguments, x, layouts::Word, 0); FIELD(NormRowsArguments, weight, layouts::Word, 8);
+FIELD(NormRowsArguments, out, layouts::Word, 16); FIELD(NormRowsArguments, width, uint32_t, 24);
+FIELD(NormRowsArguments, epsilon, float, 28); FIELD(NormRowsArguments, add, uint32_t, 32);
+FIELD(NormRowsArguments, padding, uint32_t, 36);
+KERNEL(norm_rows, NormRowsArguments);
+
+STRUCTURE(ScaleArguments, 32);
+FIELD(ScaleArguments, x, layouts::Word, 0); FIELD(ScaleArguments, factor, layouts::Word, 8);
+FIELD(ScaleArguments, count, layouts::Word, 16); FIELD(ScaleArguments, constant, float, 24);
+FIELD(ScaleArguments, padding, uint32_t, 28);
+KERNEL(scale_values, ScaleArguments);
+
+STRUCTURE(CapArguments, 24);
+FIELD(CapArguments, x, layouts::Word, 0); FIELD(CapArguments, count, layouts::Word, 8);
+FIELD(CapArguments, cap, float, 16); FIELD(CapArguments, padding, uint32_t, 20);
+KERNEL(cap_values, CapArguments);
+
+STRUCTURE(ScoredRouteArguments, 240);
+FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 184);
+FIELD(ScoredRouteArguments, next_bias, layouts::Word, 192); FIELD(ScoredRouteArguments, given, layouts::Word, 200);
+FIELD(ScoredRouteArguments, tokens, layouts::Word, 208); FIELD(ScoredRouteArguments, score, uint32_t, 216);
+FIELD(ScoredRouteArguments, groups, uint32_t, 220); FIELD(ScoredRouteArguments, kept, uint32_t, 224);
+FIELD(ScoredRouteArguments, scale, float, 228); FIELD(ScoredRouteArguments, columns, uint32_t, 232);
+FIELD(ScoredRouteArguments, least_sum, float, 236);
 KERNEL(route_scored, ScoredRouteArguments);
 
 STRUCTURE(Source, 40);

@@ -54,6 +54,7 @@ struct RouteArguments {
     uint32_t* posted;            // requests so far
     uint32_t* status;            // mapped host memory: see `await_record`
     const uint64_t* copies;      // [experts] of this layer: 0 or the address of a copy; null without any
+    const float* expert_scales;  // [experts]: factors of weights; null without
     Guess guess;
     uint32_t experts;
     uint32_t k;
@@ -150,7 +151,7 @@ __device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uin
     for (uint32_t i = 0; i < a.k; i++) place += ids[i] < id || (ids[i] == id && i < lane);
     size_t at = size_t(token) * a.k + place;
     a.chosen[at] = id;
-    a.weights[at] = weight;
+    a.weights[at] = a.expert_scales ? weight * a.expert_scales[id] : weight;
     a.uses[at] = id;
     uint64_t address = a.table[id];
     uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;

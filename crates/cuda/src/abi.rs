@@ -186,8 +186,10 @@ codes! {
     }
     /// A matrix of an expert, by its place in a record's list of places.
     enum ExpertPart { Gate = GATE, Up = UP, Down = DOWN }
-    /// What experts are chosen and weighed by, where it is a function of each logit alone.
-    enum ScoreKind { Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS }
+    /// What experts are chosen and weighed by, where a bias may move the choice.
+    enum ScoreKind {
+        Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS, Softmax = SCORE_SOFTMAX,
+    }
 }
 
 /// A field of a structure.

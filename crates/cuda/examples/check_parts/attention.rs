@@ -107,8 +107,9 @@ impl Bench {
     /// Every type over widths and groups, as steps of several sequences and as one chunk.
     pub(super) fn attention(&self) {
         let shapes = [(16, 2, 256), (8, 8, 64), (12, 1, 80), (32, 2, 128), (6, 3, 256), (4, 1, 32)];
-        for (query_heads, key_value_heads, dim) in shapes {
-            let shape = AttentionShape { query_heads, key_value_heads, dim };
+        let wide = [(16, 2, 512), (3, 3, 320), (5, 1, 488), (20, 1, 512)];
+        for (query_heads, key_value_heads, dim) in shapes.into_iter().chain(wide) {
+            let shape = AttentionShape { query_heads, key_value_heads, dim, scale: None };
             for kv_type in KvType::ALL {
                 if kv_type == KvType::Q8 && !dim.is_multiple_of(32) {
                     continue;
@@ -219,7 +220,7 @@ impl Bench {
 
     /// Time of the attention of the 35B shape at depth: GB/s of steps, TFLOP/s of a chunk of 2,048 tokens.
     pub(super) fn attention_table(&self, copy: f64) {
-        let shape = AttentionShape { query_heads: 16, key_value_heads: 2, dim: 256 };
+        let shape = AttentionShape { query_heads: 16, key_value_heads: 2, dim: 256, scale: None };
         let (context, width) = (131_072 + 2048, 16 * 256);
         for kv_type in KvType::ALL {
             let bytes = context * 2 * kv_type.bytes_of_head(256);
@@ -309,7 +310,7 @@ impl Bench {
 
     pub(super) fn attention_step(&self) {
         let (tokens, context, dim) = (2, 64, 256);
-        let shape = AttentionShape { query_heads: 8, key_value_heads: 2, dim };
+        let shape = AttentionShape { query_heads: 8, key_value_heads: 2, dim, scale: None };
         let places = self.places(&[17, 40], &[1, 0]);
         let both = self.random(tokens * 8 * 2 * dim);
         let (keys, values) = (self.random(tokens * 2 * dim), self.random(tokens * 2 * dim));

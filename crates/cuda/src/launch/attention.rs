@@ -29,6 +29,8 @@ pub struct AttentionShape {
     pub key_value_heads: usize,
     /// Values per head.
     pub dim: usize,
+    /// Factor of the scores; without, one over the root of `dim`.
+    pub scale: Option<f32>,
 }
 
 impl AttentionShape {
@@ -188,16 +190,20 @@ impl Division {
             return None;
         }
         // Heads are padded with zeros to the next width that has a kernel.
-        let dim = [64, 128, 256].into_iter().find(|&dim| shape.dim <= dim)?;
+        let dim = [64, 128, 256, 512].into_iter().find(|&dim| shape.dim <= dim)?;
         let limit = stream.device().shared_limit();
         let choose = |f16, other| if bf16 { other } else { f16 };
         if single {
             let kernel = match dim {
                 64 => choose(Kernel::AttendStepF16Dim64, Kernel::AttendStepBf16Dim64),
                 128 => choose(Kernel::AttendStepF16Dim128, Kernel::AttendStepBf16Dim128),
-                _ => choose(Kernel::AttendStepF16Dim256, Kernel::AttendStepBf16Dim256),
+                256 => choose(Kernel::AttendStepF16Dim256, Kernel::AttendStepBf16Dim256),
+                _ => choose(Kernel::AttendStepF16Dim512, Kernel::AttendStepBf16Dim512),
             };
             let stage = 2 * STEP_KEYS * dim * 2;
+            if 2 * stage + STEP_FIXED_BYTES > limit {
+                return None;
+            }
             let grid = (
                 shape.group().div_ceil(STEP_HEADS),
                 shape.key_value_heads * shape.splits(),
@@ -216,10 +222,19 @@ impl Division {
                 stages,
             });
         }
-        let bytes = |warps: usize, keys: usize| (64 * warps + 4 * keys) * dim;
+        // Of wide heads a block adds up half the columns of the values.
+        let parts = if dim == 512 { 2 } else { 1 };
+        let bytes = |warps: usize, keys: usize| (64 * warps + 2 * keys + 2 * keys / parts) * dim;
         let (kernel, warps, keys) = match dim {
             64 => (choose(Kernel::AttendChunkF16Dim64, Kernel::AttendChunkBf16Dim64), 8, 64),
             128 => (choose(Kernel::AttendChunkF16Dim128, Kernel::AttendChunkBf16Dim128), 8, 64),
+            512 if bytes(4, 32) <= limit => {
+                (choose(Kernel::AttendChunkF16Dim512, Kernel::AttendChunkBf16Dim512), 4, 32)
+            }
+            512 => {
+                let small = Kernel::AttendChunkBf16Dim512Small;
+                (choose(Kernel::AttendChunkF16Dim512Small, small), 2, 32)
+            }
             _ if bytes(8, 64) <= limit => {
                 (choose(Kernel::AttendChunkF16Dim256, Kernel::AttendChunkBf16Dim256), 8, 64)
             }
@@ -234,7 +249,7 @@ impl Division {
         }
         Some(Self {
             kernel,
-            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, 1),
+            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, parts),
             threads: 32 * warps,
             shared: bytes(warps, keys),
             tokens_per_block,
@@ -294,11 +309,16 @@ impl Division {
 
     /// In f32.
     fn plain(shape: &AttentionShape, tokens: usize, single: bool) -> Self {
-        let rows = if single { 1 } else { 4 };
+        let (kernel, rows) = match (single, shape.dim <= PLAIN_DIM) {
+            (true, true) => (Kernel::AttendPlain1, 1),
+            (false, true) => (Kernel::AttendPlain4, 4),
+            (true, false) => (Kernel::AttendPlainWide1, 1),
+            (false, false) => (Kernel::AttendPlainWide2, 2),
+        };
         let tokens_per_block = if single { 1 } else { (8 * rows / shape.group()).max(1) };
         let splits = if single { shape.splits() } else { 1 };
         Self {
-            kernel: if single { Kernel::AttendPlain1 } else { Kernel::AttendPlain4 },
+            kernel,
             grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, splits),
             threads: 256,
             shared: 2 * PLAIN_KEYS * shape.dim * 4,
@@ -308,6 +328,8 @@ impl Division {
     }
 }
 
+/// Largest heads of which a lane of the plain kernels has the fewest values; of larger ones it has twice as many.
+const PLAIN_DIM: usize = 256;
 /// Keys of a tile of `attend_chunk_q8`.
 const Q8_KEYS: usize = 32;
 /// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
@@ -363,7 +385,8 @@ pub fn attend(
         context: cache.context as u32,
         splits: splits as u32,
         tokens: tokens as u32,
-        scale: (shape.dim as f32).powf(-0.5) * std::f32::consts::LOG2_E,
+        scale: shape.scale.unwrap_or_else(|| (shape.dim as f32).powf(-0.5))
+            * std::f32::consts::LOG2_E,
         tokens_per_block: division.tokens_per_block as u32,
         kv_type: cache_type(cache.kv_type),
         stages: division.stages as u32,
@@ -390,7 +413,8 @@ mirrors! {
     AttendArguments as AttendArguments {
         query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
         dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
-    } for AttendPlain1, AttendPlain4, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
+    } for AttendPlain1, AttendPlain4, AttendPlainWide1, AttendPlainWide2, AttendStepF16Dim512, AttendStepBf16Dim512,
+        AttendChunkF16Dim512, AttendChunkBf16Dim512, AttendChunkF16Dim512Small, AttendChunkBf16Dim512Small, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,
         AttendChunkBf16Dim256, AttendChunkBf16Small, AttendStepQ8Dim128, AttendStepQ8Dim256, AttendChunkQ8Dim128,

@@ -36,6 +36,11 @@ kernels! {
     SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
     NormAndRotate = "norm_and_rotate", Append = "append_key_values",
     AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4", AttendJoin = "attend_join",
+    AttendPlainWide1 = "attend_plain_wide_1", AttendPlainWide2 = "attend_plain_wide_2",
+    AttendStepF16Dim512 = "attend_step_f16_512", AttendStepBf16Dim512 = "attend_step_bf16_512",
+    AttendChunkF16Dim512 = "attend_chunk_f16_512", AttendChunkBf16Dim512 = "attend_chunk_bf16_512",
+    AttendChunkF16Dim512Small = "attend_chunk_f16_512_small",
+    AttendChunkBf16Dim512Small = "attend_chunk_bf16_512_small",
     AttendStepF16Dim64 = "attend_step_f16_64", AttendStepF16Dim128 = "attend_step_f16_128",
     AttendStepF16Dim256 = "attend_step_f16_256", AttendStepBf16Dim64 = "attend_step_bf16_64",
     AttendStepBf16Dim128 = "attend_step_bf16_128", AttendStepBf16Dim256 = "attend_step_bf16_256",
@@ -122,7 +127,8 @@ kernels! {
     TileBlocksNvfp4 = "tile_blocks_NVFP4",
     TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
     TileBlocksFp8 = "tile_blocks_FP8",
-    AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs",
+    AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs", GeluPairs = "gelu_pairs",
+    NormRows = "norm_rows", Scale = "scale_values", Cap = "cap_values",
     ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
     ExpertInnerPartsPlanes = "expert_inner_parts_planes", ExpertOuterPartsPlanes = "expert_outer_parts_planes",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
@@ -147,7 +153,7 @@ kernels! {
 }
 
 /// Largest head of attention that the kernels serve.
-pub const HEAD_DIM_LIMIT: usize = 256;
+pub const HEAD_DIM_LIMIT: usize = 512;
 /// Largest key head of the delta rule that the kernels serve.
 pub const KEY_DIM_LIMIT: usize = 256;
 /// Blocks of the first pass of [`arg_max`]: words of its scratch per row.
@@ -318,6 +324,7 @@ mod experts;
 mod latent;
 mod mixer;
 mod parts;
+mod sandwich;
 mod scored;
 mod step;
 mod streams;
@@ -333,6 +340,7 @@ pub use experts::*;
 pub use latent::*;
 pub use mixer::*;
 pub use parts::*;
+pub use sandwich::*;
 pub use scored::*;
 pub use step::*;
 pub use streams::*;
@@ -353,6 +361,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         latent::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
+        sandwich::LAYOUTS,
         scored::LAYOUTS,
         step::LAYOUTS,
         streams::LAYOUTS,

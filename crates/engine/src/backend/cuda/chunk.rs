@@ -40,7 +40,11 @@ impl CudaBackend {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (pairs, hidden) = (tokens * k, self.sizes.hidden);
         let normed = self.register(Register::Normed);
-        let routers = self.router_products(mixture);
+        let mut routers = self.router_products(mixture);
+        if mixture.router_input != Register::Normed {
+            let products = std::mem::take(&mut routers);
+            self.products(self.register(mixture.router_input), &products, false)?;
+        }
         let shared = mixture.shared.as_ref();
         let shared_matrices = shared.map(|s| [s.gate, s.up].map(|id| self.matrix(id)));
         let shapes = self.experts.shapes(layer);
@@ -136,7 +140,7 @@ impl CudaBackend {
             // Which experts these were stays on the device: all of them, at the most.
             self.experts.residency.note_prompt_hits(pairs.min(experts));
         }
-        let (weights, out) = (route.weights, self.mixture_output()?);
+        let (weights, out) = (route.weights, self.mixture_output(mixture)?);
         let routed = pair_buffers.out;
         if let Some([_, _, bias]) = inputs.activation.and_then(|activation| activation.biases) {
             launch::add_pair_bias(&self.stream, routed, bias, &groups)?;
@@ -152,7 +156,7 @@ impl CudaBackend {
             shared_out,
             out,
         )?;
-        self.give_to_streams()?;
+        self.give_output(mixture, out)?;
         self.experts.residency.note_prompt_layer();
         if layer.index() + 1 == self.sizes.layers {
             self.settle()?;

@@ -139,7 +139,8 @@ impl Facts<'_> {
 
     fn dense(&self, dense: &Dense) -> bool {
         let [gate, up] = [dense.gate, dense.up].map(self.matrix);
-        launch::step_serves_pair(self.device, &gate, &up) && self.fuses(&[dense.down])
+        let plain = dense.activation == Activation::SwiGlu && dense.to.is_none();
+        plain && launch::step_serves_pair(self.device, &gate, &up) && self.fuses(&[dense.down])
     }
 
     /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where
@@ -149,7 +150,9 @@ impl Facts<'_> {
         let biased_logits = mixture.router_bias.is_some() && moe.router.score == Score::Softmax;
         let plain = mixture.biases.is_none()
             && moe.activation == Activation::SwiGlu
-            && moe.rows == GateUpRows::Apart;
+            && moe.rows == GateUpRows::Apart
+            && mixture.router_input == Register::Normed
+            && mixture.to.is_none();
         if biased_logits || !plain {
             return None;
         }
@@ -262,27 +265,25 @@ pub fn describe(
 ///
 /// # Errors
 /// The operation, or the form of it, that they do not compute.
-pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
-    let balanced = matches!(config.moe.router.score, Score::BalancedSoftmax { .. });
+pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
     match op {
-        Op::Mixture(_) if balanced => Err(Refusal::form(op, "with a bias of a softmax's choice")),
-        Op::NormHeads { .. } => Err(Refusal::operation(op)),
-        Op::Attend { .. } if config.windowed.is_some() => {
-            Err(Refusal::form(op, Refusal::OTHER_HEADS))
+        // Kernels of shared experts know SwiGLU, read what the router reads, and add to the stream.
+        Op::Mixture(Mixture { shared: Some(_), activation: Activation::GeGlu, .. }) => {
+            Err(Refusal::form(op, Refusal::GELU))
         }
-        Op::Mixture(mixture) if mixture.router_input != Register::Normed => {
+        Op::Mixture(Mixture { shared: Some(_), router_input, .. })
+            if *router_input != Register::Normed =>
+        {
             Err(Refusal::form(op, Refusal::OTHER_INPUT))
         }
-        Op::Mixture(mixture) if mixture.activation == Activation::GeGlu => {
-            Err(Refusal::form(op, Refusal::GELU))
-        }
-        Op::Dense(dense) if dense.activation == Activation::GeGlu => {
-            Err(Refusal::form(op, Refusal::GELU))
-        }
-        Op::NormAdd { .. } | Op::NormValues { .. } | Op::Scale { .. } => {
-            Err(Refusal::operation(op))
+        Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
+            Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
         Op::Norm { .. }
+        | Op::NormAdd { .. }
+        | Op::NormValues { .. }
+        | Op::NormHeads { .. }
+        | Op::Scale { .. }
         | Op::NormRow { .. }
         | Op::Linear { .. }
         | Op::LinearAdd { .. }

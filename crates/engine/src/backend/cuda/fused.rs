@@ -109,11 +109,11 @@ impl CudaBackend {
                 values: this.register(Register::Value),
                 query_norm: this.vector(query_norm),
                 key_norm: this.vector(key_norm),
-                rotation: this.rotation(),
+                rotation: this.rotation(layer),
                 epsilon: this.config.rms_epsilon,
                 queries: this.register(Register::Query),
             };
-            let (shape, cache) = (&this.sizes.attention, this.cache(layer));
+            let (shape, cache) = (&this.attention_shape(layer), this.cache(layer));
             let (_, places) = this.places()[0];
             launch::attention_heads(&this.stream, shape, &places, &cache, &step)?;
             let (queries, out) = (step.queries, this.register(Register::Context));
@@ -156,6 +156,7 @@ impl CudaBackend {
             clamped: Some((0.0, limit)),
             in_turns: false,
             shared: clamps,
+            gelu: false,
         } = activation?
         else {
             return None;

@@ -69,7 +69,7 @@ impl CudaBackend {
                 context: this.options.context,
                 kv_type: this.options.kv_type,
             };
-            let rotation = this.rotation();
+            let rotation = this.rotation(layer);
             for (first, places) in this.places() {
                 let count = places.positions.len();
                 let rows = |register, first: usize, count: usize, width: usize| {

@@ -183,7 +183,7 @@ impl CudaBackend {
         half
     }
 
-    /// A mixture of a step, of `Normed` or with a norm of its own; the last one sets the step going.
+    /// A mixture of a step, of `Normed` or with a norm of its own.
     pub(super) fn step_mixture(
         &mut self,
         layer: LayerId,
@@ -191,12 +191,7 @@ impl CudaBackend {
         mixture: &Mixture,
     ) -> Result<(), EngineError> {
         self.run(|this| this.launch_mixture(layer, norm, mixture));
-        if let Some(error) = self.failure.take() {
-            return Err(error.into());
-        }
-        // Several streams are merged before the step is complete.
-        let last = layer.index() + 1 == self.sizes.layers && self.compressed.is_none();
-        if last { self.set_going() } else { Ok(()) }
+        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn launch_mixture(
@@ -209,7 +204,7 @@ impl CudaBackend {
         let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
         let normed = self.register(Register::Normed);
         // Before the router, so that nothing lies between routing and the experts.
-        let out = self.mixture_output()?;
+        let out = self.mixture_output(mixture)?;
         let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
             gate: self.matrix(shared.gate),
             up: self.matrix(shared.up),
@@ -222,7 +217,7 @@ impl CudaBackend {
         } else {
             let mut jobs = self.router_products(mixture);
             jobs.extend(self.guess_product(layer));
-            self.products(normed, &jobs, false)?;
+            self.products(self.register(mixture.router_input), &jobs, false)?;
         }
         self.add_router_biases(layer, mixture)?;
         let replaced = self
@@ -262,7 +257,7 @@ impl CudaBackend {
                 shared,
                 limit,
             )?;
-            return self.give_to_streams();
+            return self.give_output(mixture, out);
         }
         launch::experts_activated(
             &self.stream,
@@ -272,7 +267,7 @@ impl CudaBackend {
             shared,
             activation.as_ref(),
         )?;
-        self.give_to_streams()
+        self.give_output(mixture, out)
     }
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.
@@ -437,6 +432,9 @@ impl CudaBackend {
         if chosen.is_some() || !self.fused_head(norm, head, logits)? {
             launch::rms_norm(&self.stream, count, residual, chosen, weight, epsilon, normed)?;
             launch::linear(&self.stream, normed, count, &[(self.matrix(head), logits)], false)?;
+        }
+        if let Some(cap) = self.config.stream.softcap {
+            launch::cap(&self.stream, logits, cap)?;
         }
         let scratch = self.buffers.arg_max.span(0, count * launch::ARG_MAX_BLOCKS);
         let tokens = self.buffers.pinned.tokens.span(0, count);

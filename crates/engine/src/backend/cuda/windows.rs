@@ -143,7 +143,7 @@ impl CudaBackend {
         marks: &mut Marks,
     ) -> Result<(), CudaError> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        let (shape, index) = (self.sizes.attention, self.sizes.layout.index(layer));
+        let (shape, index) = (self.attention_shape(layer), self.sizes.layout.index(layer));
         let cache = |[keys, values]: [Span<u8>; 2], context| KeyValueCache {
             keys,
             values,

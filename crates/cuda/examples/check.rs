@@ -235,6 +235,7 @@ impl Bench {
             positions: self.words(positions),
             sequences: self.words(sequences),
             single: true,
+            end: positions.iter().max().map_or(0, |last| *last as usize + 1),
         }
     }
 
@@ -281,11 +282,7 @@ impl Bench {
                     stride,
                     out: rows(out),
                 };
-                let places = TokenPlaces {
-                    positions: places.positions.part(token, 1),
-                    sequences: places.sequences.part(token, 1),
-                    single,
-                };
+                let places = TokenPlaces { single, ..places.part(token, 1) };
                 launch::delta_rule(&self.stream, &shape, &places, &step).unwrap();
             }
             outputs.push((out, states));

@@ -24,6 +24,8 @@ constexpr uint32_t SPLIT_COLUMNS = 64;
 constexpr uint32_t ATTENTION_SPLITS = 64;
 // Keys of a tile of a step; parts of a context are multiples of it.
 constexpr uint32_t STEP_KEYS = 32;
+// Keys of a prompt's context that are added up by themselves.
+constexpr uint32_t CHUNK_PART = 1024;
 // Keys of a tile of attention in f32.
 constexpr uint32_t PLAIN_KEYS = 16;
 // Tokens of a prompt whose inputs the delta rule copies together.

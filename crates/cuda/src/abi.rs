@@ -90,6 +90,8 @@ constants! {
     pub(crate) const ATTENTION_SPLITS: usize = 64;
     /// Keys of a tile of a step; parts of a context are multiples of it.
     pub(crate) const STEP_KEYS: usize = 32;
+    /// Keys of a prompt's context that are added up by themselves.
+    pub(crate) const CHUNK_PART: usize = 1024;
     /// Keys of a tile of attention in f32.
     pub(crate) const PLAIN_KEYS: usize = 16;
     /// Tokens of a prompt whose inputs the delta rule copies together.

@@ -169,11 +169,7 @@ impl Bench {
         self.compare(&format!("chunk, {name}"), self.floats(&found), self.floats(&expected));
         let mut pieces = Vec::new();
         for (start, end) in [(0, 1), (1, 18), (18, 100), (100, 139)] {
-            let places = TokenPlaces {
-                positions: places.positions.part(start, end - start),
-                sequences: places.sequences.part(start, end - start),
-                single: false,
-            };
+            let places = places.part(start, end - start);
             let query = query.part(start * width, (end - start) * width);
             pieces.extend(self.read(self.attend(
                 shape,

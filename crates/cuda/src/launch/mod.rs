@@ -36,6 +36,7 @@ kernels! {
     SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
     NormAndRotate = "norm_and_rotate", Append = "append_key_values",
     AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4", AttendJoin = "attend_join",
+    AttendJoinChunk = "attend_join_chunk",
     AttendPlainWide1 = "attend_plain_wide_1", AttendPlainWide2 = "attend_plain_wide_2",
     AttendStepF16Dim512 = "attend_step_f16_512", AttendStepBf16Dim512 = "attend_step_bf16_512",
     AttendChunkF16Dim512 = "attend_chunk_f16_512", AttendChunkBf16Dim512 = "attend_chunk_bf16_512",

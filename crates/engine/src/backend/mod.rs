@@ -210,6 +210,11 @@ pub trait Backend {
         None
     }
 
+    /// Says after which tokens of the batch next ones will be drawn one by one: their logits may be computed together.
+    fn expect_rows(&mut self, rows: &[usize]) {
+        let _ = rows;
+    }
+
     /// What a sampler wants of the logits after one token of the batch, into `out`, ranked on the device so that the
     /// row does not cross the bus. `None` where the device gives logits alone.
     fn rank(

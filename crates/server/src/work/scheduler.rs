@@ -71,6 +71,8 @@ pub(super) struct Scheduler {
     /// Prefill time since the last decode step, and that step's time.
     pub(super) since_step: Duration,
     pub(super) step_time: Duration,
+    /// Steps of answers so far.
+    pub(super) steps: u64,
     /// How answers are drafted; `None` for not at all.
     pub(super) drafting: Option<Drafting>,
     /// Sequences of the jobs that the thread works for: a panic ends these.
@@ -108,6 +110,7 @@ impl Scheduler {
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
+            steps: 0,
             drafting,
             at_work: Vec::with_capacity(sequences),
             in_hand: None,
@@ -171,7 +174,7 @@ impl Scheduler {
         let decoding = |active: &Active| matches!(active.doing, Doing::Decode(_));
         let answers = (0..self.active.len())
             .filter(|&index| decoding(&self.active[index]) && may_run(&self.active[index]));
-        let answers: Vec<usize> = answers.collect();
+        let answers = self.due(answers.collect());
         let prompts = (0..self.active.len())
             .filter(|&index| !decoding(&self.active[index]) && may_run(&self.active[index]));
         let prompts: Vec<usize> = prompts.collect();

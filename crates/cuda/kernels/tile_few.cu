@@ -124,8 +124,11 @@ struct FewScales {
     __device__ inline FewScales(const Matrix& m)
         : scales(m.scales), biases(m.biases), factor(bias_factor(m.scale_kind)), kind(m.scale_kind) {}
 
-    __device__ inline float2 load(uint32_t group) const {
-        return {load_float(scales, group, kind), factor * load_float(biases, group, kind)};
+    __device__ inline uint2 load(uint32_t group) const {
+        return {load_scale_bits(scales, group, kind), load_scale_bits(biases, group, kind)};
+    }
+    __device__ inline float2 value(uint2 bits) const {
+        return {scale_value(bits.x, kind), factor * scale_value(bits.y, kind)};
     }
 };
 
@@ -172,7 +175,7 @@ __device__ inline void few_columns(const TileFewArguments& a) {
     uint32_t group_shift = 31 - __clz(m.group), scale_row = min(first_row + lane, m.rows - 1);
     FewScales scales(m);
     Eight<BITS> codes[4][2] = {};
-    float2 factor[UNITS] = {};
+    uint2 factor[UNITS] = {};
     auto fetch = [&](uint32_t stage) {
         if (stage >= stages) return;
 #pragma unroll
@@ -242,7 +245,7 @@ __device__ inline void few_columns(const TileFewArguments& a) {
 #pragma unroll
         for (uint32_t u = 0; u < UNITS; u++) {
             uint32_t at = warp * UNITS + u;
-            own.factors[side][at][lane] = factor[u];
+            own.factors[side][at][lane] = scales.value(factor[u]);
             if (lane < TOKENS) own.inputs[side][at][lane] = FINE ? (u ? input.y : input.x) : input.x + input.y;
 #pragma unroll
             for (uint32_t i = 0; i < 8 * EIGHTS; i++) {
@@ -297,7 +300,7 @@ __device__ inline void few_rows(const TileFewArguments& a) {
     using Pieces = FewPieces<EIGHTS>;
     constexpr uint32_t TOKENS = Pieces::TOKENS, STAGES = Pieces::STAGES, UNITS = FINE ? 2 : 1;
     // Stages whose weights are read together, and such groups in a piece.
-    constexpr uint32_t GROUP = BITS == 8 && FINE ? 1 : BITS == 8 || FINE ? 2 : 4, GROUPS = STAGES / GROUP;
+    constexpr uint32_t GROUP = FINE ? 1 : 2, GROUPS = STAGES / GROUP;
     extern __shared__ __align__(128) uint8_t stage_memory[];
     auto& own = *reinterpret_cast<Pieces*>(stage_memory);
     uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
@@ -319,7 +322,7 @@ __device__ inline void few_rows(const TileFewArguments& a) {
     FewScales scales(m);
     // The group of stages that comes next. Stages past the end are read as the last, and not multiplied.
     Eight<BITS> codes[2][GROUP][2][2];
-    float2 factors[2][GROUP][2][UNITS];
+    uint2 factors[2][GROUP][2][UNITS];
     auto fetch = [&](int side, uint32_t first) {
 #pragma unroll
         for (uint32_t i = 0; i < GROUP; i++) {
@@ -389,7 +392,8 @@ __device__ inline void few_rows(const TileFewArguments& a) {
                     for (uint32_t u = 0; u < UNITS; u++) {
                         float x0 = FINE ? (u ? sums.y : sums.x) : sums.x + sums.y;
                         float x1 = FINE ? (u ? sums.w : sums.z) : sums.z + sums.w;
-                        float2 upper = factors[group % 2][i][0][u], lower = factors[group % 2][i][1][u];
+                        float2 upper = scales.value(factors[group % 2][i][0][u]);
+                        float2 lower = scales.value(factors[group % 2][i][1][u]);
                         float (&r)[4] = result[e];
                         r[0] = fmaf(upper.x, c[u][e][0], fmaf(upper.y, x0, r[0]));
                         r[1] = fmaf(upper.x, c[u][e][1], fmaf(upper.y, x1, r[1]));
@@ -417,7 +421,7 @@ __device__ inline void few_rows(const TileFewArguments& a) {
 #define TILE_FEW(NAME, BITS, FINE, COLUMN_WARPS, COLUMN_BLOCKS, ROW_BLOCKS)                                          \
     FEW_KERNEL(few_columns, NAME##_8, BITS, COLUMN_WARPS, 1, FINE, COLUMN_BLOCKS + 1)                              \
     FEW_KERNEL(few_columns, NAME##_16, BITS, COLUMN_WARPS, 2, FINE, COLUMN_BLOCKS)                                 \
-    FEW_KERNEL(few_rows, NAME##_8, BITS, 8, 1, FINE, ROW_BLOCKS)                                                   \
+    FEW_KERNEL(few_rows, NAME##_8, BITS, 8, 1, FINE, ROW_BLOCKS + 1)                                                 \
     FEW_KERNEL(few_rows, NAME##_16, BITS, 8, 2, FINE, ROW_BLOCKS)
 #define FEW_KERNEL(FORM, NAME, BITS, WARPS, EIGHTS, FINE, BLOCKS)                                                    \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) FORM##_##NAME(                                \

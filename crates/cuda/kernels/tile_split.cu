@@ -30,6 +30,8 @@ struct SplitTokensArguments {
 template <typename Place>
 __device__ inline void split_rows(const SplitTokensArguments& a, Place&& place) {
     uint32_t lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32, last = a.rows, step = gridDim.x * 8;
+    // The next kernel may ask for its weights.
+    release_next();
     if (a.tiles) {
         if (blockIdx.x >= *a.tile_count) return;
         const uint32_t* entry = a.tiles + 3 * size_t(blockIdx.x);
@@ -227,22 +229,24 @@ __device__ inline void tile_split(const TileSplitArguments& a) {
     };
     // A thread brings the scales of one row, two stages ahead.
     uint32_t group_shift = 31 - __clz(m.group), scale_row = first_row + thread;
-    float next_scale[HALVES], next_bias[HALVES];
+    uint32_t next_scale[HALVES], next_bias[HALVES];
+    float factor = bias_factor(m.scale_kind);
     auto fetch_scales = [&](uint32_t block) {
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            next_scale[half] = next_bias[half] = 0.0f;
+            next_scale[half] = next_bias[half] = 0;
             if (block < blocks && scale_row < m.rows) {
                 uint32_t group = (scale_row * m.columns + block * SPLIT_COLUMNS + half * 32) >> group_shift;
-                next_scale[half] = load_float(m.scales, group, m.scale_kind);
-                next_bias[half] = bias_factor(m.scale_kind) * load_float(m.biases, group, m.scale_kind);
+                next_scale[half] = load_scale_bits(m.scales, group, m.scale_kind);
+                next_bias[half] = load_scale_bits(m.biases, group, m.scale_kind);
             }
         }
     };
     auto store_scales = [&](uint32_t side) {
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            scales[side][half][thread] = next_scale[half], biases[side][half][thread] = next_bias[half];
+            scales[side][half][thread] = scale_value(next_scale[half], m.scale_kind);
+            biases[side][half][thread] = factor * scale_value(next_bias[half], m.scale_kind);
         }
     };
     for (uint32_t block = 0; block + 1 < a.stages; block++) copy_stage();

@@ -1,7 +1,7 @@
 //! Layers without experts: a network that every token uses, in a step as two kernels where the matrices allow it, of a
 //! prompt in blocks of tokens, because such networks are several times as wide as an expert.
 
-use cuda::launch::{self, StepInput, StepJob};
+use cuda::launch::{self, StepJob};
 use cuda::{CudaError, Matrix};
 
 use super::buffers::DENSE_TOKENS;
@@ -22,38 +22,45 @@ impl CudaBackend {
 
     /// The same of the residual stream, normed, by fused kernels.
     pub(super) fn fused_dense(&mut self, norm: VectorId, dense: &Dense) {
-        let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
-        self.run(|this| this.dense_step(norm, gate, up, down));
+        let matrices = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
+        self.run(|this| this.dense_step(norm, dense, matrices));
     }
 
     /// A step by fused kernels.
     fn dense_step(
         &self,
         norm: VectorId,
-        gate: Matrix,
-        up: Matrix,
-        down: Matrix,
+        dense: &Dense,
+        [gate, up, down]: [Matrix; 3],
     ) -> Result<(), CudaError> {
-        let x = self.buffers.shared_gate.part(0, self.tokens * gate.rows());
-        let job = StepJob::SwiGlu(gate, up, x);
-        launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &[job])?;
-        let job = StepJob::Add(down, self.register(Register::Residual));
-        launch::step_linear(&self.stream, self.tokens, &StepInput::Plain { x }, &[job])
+        let (stream, tokens, width) = (&self.stream, self.tokens, self.tokens * gate.rows());
+        let (x, ups) =
+            (self.buffers.shared_gate.part(0, width), self.buffers.shared_up.part(0, width));
+        let input = self.normed_input(norm);
+        if dense.activation == Activation::GeGlu {
+            let jobs = [StepJob::Store(gate, x), StepJob::Store(up, ups)];
+            launch::step_linear(stream, tokens, &input, &jobs)?;
+            launch::geglu(stream, x, ups, width)?;
+        } else {
+            launch::step_linear(stream, tokens, &input, &[StepJob::SwiGlu(gate, up, x)])?;
+        }
+        let out = self.register(dense.to.unwrap_or(Register::Residual));
+        self.products(x, &[(down, out)], dense.to.is_none())
     }
 
     /// A step, operation by operation, of `Normed`.
     fn dense_rows(&self, dense: &Dense, [gate, up, down]: [Matrix; 3]) -> Result<(), CudaError> {
-        let (stream, tokens, width) = (&self.stream, self.tokens, self.tokens * gate.rows());
+        let (stream, width) = (&self.stream, self.tokens * gate.rows());
         let gates = self.buffers.shared_gate.part(0, width);
         let ups = self.buffers.shared_up.part(0, width);
         let out = self.register(dense.to.unwrap_or(Register::Residual));
         let normed = self.register(Register::Normed);
-        launch::linear(stream, normed, tokens, &[(gate, gates), (up, ups)], false)?;
-        if dense.activation == Activation::GeGlu {
-            launch::gelu_pairs(stream, gates, ups, width)?;
+        self.products(normed, &[(gate, gates), (up, ups)], false)?;
+        match dense.activation {
+            Activation::GeGlu => launch::geglu(stream, gates, ups, width)?,
+            _ => launch::swiglu(stream, gates, ups, width)?,
         }
-        launch::swiglu(stream, gates, ups, width)?;
-        launch::linear(stream, gates, tokens, &[(down, out)], dense.to.is_none())
+        self.products(gates, &[(down, out)], dense.to.is_none())
     }
 
     /// A chunk of a prompt, of `Normed`.

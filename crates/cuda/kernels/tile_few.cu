@@ -125,10 +125,10 @@ struct FewScales {
         : scales(m.scales), biases(m.biases), factor(bias_factor(m.scale_kind)), kind(m.scale_kind) {}
 
     __device__ inline uint2 load(uint32_t group) const {
-        return {load_scale_bits(scales, group, kind), load_scale_bits(biases, group, kind)};
+        return {group_scale_bits(scales, group, kind), group_scale_bits(biases, group, kind)};
     }
     __device__ inline float2 value(uint2 bits) const {
-        return {scale_value(bits.x, kind), factor * scale_value(bits.y, kind)};
+        return {group_scale_value(bits.x, kind), factor * group_scale_value(bits.y, kind)};
     }
 };
 

@@ -237,16 +237,16 @@ __device__ inline void tile_split(const TileSplitArguments& a) {
             next_scale[half] = next_bias[half] = 0;
             if (block < blocks && scale_row < m.rows) {
                 uint32_t group = (scale_row * m.columns + block * SPLIT_COLUMNS + half * 32) >> group_shift;
-                next_scale[half] = load_scale_bits(m.scales, group, m.scale_kind);
-                next_bias[half] = load_scale_bits(m.biases, group, m.scale_kind);
+                next_scale[half] = group_scale_bits(m.scales, group, m.scale_kind);
+                next_bias[half] = group_scale_bits(m.biases, group, m.scale_kind);
             }
         }
     };
     auto store_scales = [&](uint32_t side) {
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            scales[side][half][thread] = scale_value(next_scale[half], m.scale_kind);
-            biases[side][half][thread] = factor * scale_value(next_bias[half], m.scale_kind);
+            scales[side][half][thread] = group_scale_value(next_scale[half], m.scale_kind);
+            biases[side][half][thread] = factor * group_scale_value(next_bias[half], m.scale_kind);
         }
     };
     for (uint32_t block = 0; block + 1 < a.stages; block++) copy_stage();

@@ -106,15 +106,25 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
                 float2 factor = row.factors(largest[j], total[j]);
                 before[j][thread] = row;
                 float* to = row_out(j);
+                // Some are asked for together: a store might change what a later load gets, as far as is known.
+                constexpr int TOGETHER = 8;
 #pragma unroll
-                for (int i = 0; i < COLUMNS; i++) {
-                    uint32_t d = first_column + i * 8 + lane % 4 * 2;
-                    if (to && d < a.dim) {
-                        float2* at = reinterpret_cast<float2*>(to + d);
-                        float2 whole = none ? float2{0.0f, 0.0f} : *at;
-                        *at = {join_parts(whole.x, sums[i][2 * j], factor), join_parts(whole.y, sums[i][2 * j + 1], factor)};
+                for (int first = 0; first < COLUMNS; first += TOGETHER) {
+                    float2 whole[TOGETHER];
+#pragma unroll
+                    for (int i = 0; i < TOGETHER; i++) {
+                        uint32_t d = first_column + (first + i) * 8 + lane % 4 * 2;
+                        bool live = to && d < a.dim && !none;
+                        whole[i] = live ? *reinterpret_cast<const float2*>(to + d) : float2{0.0f, 0.0f};
                     }
-                    sums[i][2 * j] = sums[i][2 * j + 1] = 0.0f;
+#pragma unroll
+                    for (int i = 0; i < TOGETHER; i++) {
+                        uint32_t d = first_column + (first + i) * 8 + lane % 4 * 2;
+                        float* part = sums[first + i] + 2 * j;
+                        float2 all = {join_parts(whole[i].x, part[0], factor), join_parts(whole[i].y, part[1], factor)};
+                        if (to && d < a.dim) *reinterpret_cast<float2*>(to + d) = all;
+                        part[0] = part[1] = 0.0f;
+                    }
                 }
                 largest[j] = -INFINITY, total[j] = 0.0f;
             }

@@ -74,11 +74,11 @@ __device__ inline void load_codes(Eight<BITS> (&codes)[2], const uint8_t* row, u
         const uint8_t* from = row + size_t(stage) * ROW_BYTES + half * (ROW_BYTES / 2);
         if constexpr (BITS == 8) {
             const uint32_t* words = reinterpret_cast<const uint32_t*>(from);
-            codes[half].words = {words[0], words[1]};
+            codes[half].words = {__ldg(words), __ldg(words + 1)};
         } else if constexpr (BITS == 4) {
-            codes[half].word = *reinterpret_cast<const uint32_t*>(from);
+            codes[half].word = __ldg(reinterpret_cast<const uint32_t*>(from));
         } else {
-            codes[half].word = *reinterpret_cast<const uint16_t*>(from);
+            codes[half].word = __ldg(reinterpret_cast<const uint16_t*>(from));
         }
     }
 }
@@ -114,22 +114,23 @@ __device__ inline void multiply_stage(
     }
 }
 
-// Scales of groups in a row of a matrix.
+// Scales and biases of groups, of two bytes: they are asked for as bits, so that a warp waits at their use.
 struct FewScales {
-    const uint8_t* scales;
-    const uint8_t* biases;
+    const uint16_t* scales;
+    const uint16_t* biases;
     float factor;
-    uint32_t kind;
+    bool bf16;
 
     __device__ inline FewScales(const Matrix& m)
-        : scales(m.scales), biases(m.biases), factor(bias_factor(m.scale_kind)), kind(m.scale_kind) {}
+        : scales(reinterpret_cast<const uint16_t*>(m.scales)), biases(reinterpret_cast<const uint16_t*>(m.biases)),
+          factor(bias_factor(m.scale_kind)), bf16((m.scale_kind & ((1u << SYMMETRIC_SHIFT) - 1)) == BF16) {}
 
-    __device__ inline uint2 load(uint32_t group) const {
-        return {group_scale_bits(scales, group, kind), group_scale_bits(biases, group, kind)};
+    __device__ inline uint2 load(uint32_t group) const { return {__ldg(scales + group), __ldg(biases + group)}; }
+    __device__ inline float number(uint32_t bits) const {
+        float half = __half2float(__ushort_as_half((unsigned short)bits));
+        return bf16 ? __uint_as_float(bits << 16) : half;
     }
-    __device__ inline float2 value(uint2 bits) const {
-        return {group_scale_value(bits.x, kind), factor * group_scale_value(bits.y, kind)};
-    }
+    __device__ inline float2 value(uint2 bits) const { return {number(bits.x), factor * number(bits.y)}; }
 };
 
 #endif
@@ -287,7 +288,7 @@ __device__ inline void few_columns(const TileFewArguments& a) {
 template <uint32_t EIGHTS>
 struct FewPieces {
     // Stages of a piece.
-    static constexpr uint32_t STAGES = 16 / EIGHTS, TOKENS = 8 * EIGHTS;
+    static constexpr uint32_t STAGES = 8 / EIGHTS, TOKENS = 8 * EIGHTS;
     uint8_t parts[2][STAGES][TOKENS * SPLIT_BYTES];
     float2 sums[2][STAGES][TOKENS];
 };
@@ -374,20 +375,25 @@ __device__ inline void few_rows(const TileFewArguments& a) {
             uint32_t first = piece * STAGES + group * GROUP;
             if (first >= stages) break;
             fetch((group + 1) % 2, first + GROUP);
+            // All of the group at once, so that no product waits for another; those past the end are not added.
+            float c[GROUP][UNITS][EIGHTS][4] = {};
+#pragma unroll
+            for (uint32_t i = 0; i < GROUP; i++) {
+                uint32_t from[EIGHTS];
+#pragma unroll
+                for (uint32_t e = 0; e < EIGHTS; e++) {
+                    from[e] = own_token[e] + (piece % 2 * STAGES + group * GROUP + i) * TOKENS * SPLIT_BYTES;
+                }
+                auto& code = codes[group % 2][i];
+                multiply_stage<BITS, EIGHTS, FINE>(c[i], code[0], code[1], from, lane);
+            }
 #pragma unroll
             for (uint32_t i = 0; i < GROUP; i++) {
                 if (first + i >= stages) break;
-                uint32_t in_piece = group * GROUP + i, from[EIGHTS];
 #pragma unroll
                 for (uint32_t e = 0; e < EIGHTS; e++) {
-                    from[e] = own_token[e] + (piece % 2 * STAGES + in_piece) * TOKENS * SPLIT_BYTES;
-                }
-                float c[UNITS][EIGHTS][4] = {};
-                auto& code = codes[group % 2][i];
-                multiply_stage<BITS, EIGHTS, FINE>(c, code[0], code[1], from, lane);
-#pragma unroll
-                for (uint32_t e = 0; e < EIGHTS; e++) {
-                    float4 sums = *reinterpret_cast<const float4*>(&own.sums[piece % 2][in_piece][8 * e + 2 * t]);
+                    const float2* at = &own.sums[piece % 2][group * GROUP + i][8 * e + 2 * t];
+                    float4 sums = *reinterpret_cast<const float4*>(at);
 #pragma unroll
                     for (uint32_t u = 0; u < UNITS; u++) {
                         float x0 = FINE ? (u ? sums.y : sums.x) : sums.x + sums.y;
@@ -395,10 +401,11 @@ __device__ inline void few_rows(const TileFewArguments& a) {
                         float2 upper = scales.value(factors[group % 2][i][0][u]);
                         float2 lower = scales.value(factors[group % 2][i][1][u]);
                         float (&r)[4] = result[e];
-                        r[0] = fmaf(upper.x, c[u][e][0], fmaf(upper.y, x0, r[0]));
-                        r[1] = fmaf(upper.x, c[u][e][1], fmaf(upper.y, x1, r[1]));
-                        r[2] = fmaf(lower.x, c[u][e][2], fmaf(lower.y, x0, r[2]));
-                        r[3] = fmaf(lower.x, c[u][e][3], fmaf(lower.y, x1, r[3]));
+                        float (&p)[4] = c[i][u][e];
+                        r[0] = fmaf(upper.x, p[0], fmaf(upper.y, x0, r[0]));
+                        r[1] = fmaf(upper.x, p[1], fmaf(upper.y, x1, r[1]));
+                        r[2] = fmaf(lower.x, p[2], fmaf(lower.y, x0, r[2]));
+                        r[3] = fmaf(lower.x, p[3], fmaf(lower.y, x1, r[3]));
                     }
                 }
             }
@@ -421,17 +428,17 @@ __device__ inline void few_rows(const TileFewArguments& a) {
 #define TILE_FEW(NAME, BITS, FINE, COLUMN_WARPS, COLUMN_BLOCKS, ROW_BLOCKS)                                          \
     FEW_KERNEL(few_columns, NAME##_8, BITS, COLUMN_WARPS, 1, FINE, COLUMN_BLOCKS + 1)                              \
     FEW_KERNEL(few_columns, NAME##_16, BITS, COLUMN_WARPS, 2, FINE, COLUMN_BLOCKS)                                 \
-    FEW_KERNEL(few_rows, NAME##_8, BITS, 8, 1, FINE, ROW_BLOCKS + 1)                                                 \
-    FEW_KERNEL(few_rows, NAME##_16, BITS, 8, 2, FINE, ROW_BLOCKS)
+    FEW_KERNEL(few_rows, NAME##_8, BITS, 4, 1, FINE, ROW_BLOCKS + 1)                                                 \
+    FEW_KERNEL(few_rows, NAME##_16, BITS, 4, 2, FINE, ROW_BLOCKS)
 #define FEW_KERNEL(FORM, NAME, BITS, WARPS, EIGHTS, FINE, BLOCKS)                                                    \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) FORM##_##NAME(                                \
         const __grid_constant__ TileFewArguments a) {                                                              \
         FEW_BODY((FORM<BITS, WARPS, EIGHTS, FINE>(a)));                                                            \
     }
 
-TILE_FEW(2, 2, false, 8, 2, 2)
-TILE_FEW(2_fine, 2, true, 4, 4, 2)
-TILE_FEW(4, 4, false, 8, 2, 2)
-TILE_FEW(4_fine, 4, true, 4, 4, 2)
-TILE_FEW(8, 8, false, 8, 2, 2)
-TILE_FEW(8_fine, 8, true, 4, 4, 2)
+TILE_FEW(2, 2, false, 8, 2, 4)
+TILE_FEW(2_fine, 2, true, 4, 4, 4)
+TILE_FEW(4, 4, false, 8, 2, 4)
+TILE_FEW(4_fine, 4, true, 4, 4, 4)
+TILE_FEW(8, 8, false, 8, 2, 4)
+TILE_FEW(8_fine, 8, true, 4, 4, 4)

@@ -3,7 +3,7 @@
 
 use super::tiles::{SplitForm, SplitTokens, TileSplitArguments};
 use super::{Kernel, expect, tile_linear};
-use crate::abi::{SPLIT_COLUMNS, TILE_FEW_JOBS, mirrors};
+use crate::abi::{Kind, SPLIT_COLUMNS, SYMMETRIC_SHIFT, TILE_FEW_JOBS, mirrors};
 use crate::{CudaError, Matrix, Span, Stream};
 
 /// Most tokens of a batch whose products are made so: with more, a block of more tokens for each weight that it reads is
@@ -15,8 +15,8 @@ pub(super) const FEW_TILE: usize = 8;
 const COLUMNS_ROWS: usize = 32;
 const COLUMNS_PITCH: usize = COLUMNS_ROWS + 4;
 /// Rows and warps of a block whose warps have rows of their own.
-const ROWS_ROWS: usize = 128;
-const ROWS_WARPS: usize = 8;
+const ROWS_ROWS: usize = 64;
+const ROWS_WARPS: usize = 4;
 
 /// How the work of a product is shared out; the bits are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +69,12 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// Those of a matrix for tiles of up to `tokens` tokens, 16 at the most.
+    /// Those of a matrix with scales of two bytes for tiles of up to `tokens` tokens, 16 at the most.
     pub(super) fn of(matrix: &Matrix, tokens: usize) -> Option<Self> {
         let bits = matrix.quantised_bits().filter(|bits| matches!(bits, 2 | 4 | 8))?;
+        if matrix.scale_kind & ((1 << SYMMETRIC_SHIFT) - 1) == Kind::F32 as u32 {
+            return None;
+        }
         let tokens = if tokens <= FEW_TILE { FEW_TILE } else { 2 * FEW_TILE };
         Some(Self { bits, fine: matrix.group == 32, tokens })
     }
@@ -110,8 +113,8 @@ impl Few {
                     (_, false) => [K::FewRows8x8, K::FewRows8x16],
                     (_, true) => [K::FewRows8Finex8, K::FewRows8Finex16],
                 };
-                // 128 tokens' stages in two pieces, whatever the tile.
-                (kernels[large], ROWS_ROWS, ROWS_WARPS, 2 * 128 * (part + 8))
+                // 64 tokens' stages in two pieces, whatever the tile.
+                (kernels[large], ROWS_ROWS, ROWS_WARPS, 2 * 64 * (part + 8))
             }
         }
     }
@@ -145,7 +148,7 @@ impl Few {
 /// The form that is faster for jobs of one launch.
 fn form_of(stream: &Stream, jobs: &[(Matrix, u64, u32)], tiles: usize) -> FewForm {
     let blocks: usize = jobs.iter().map(|(matrix, ..)| matrix.rows().div_ceil(ROWS_ROWS)).sum();
-    let busy = 2 * blocks * tiles >= stream.device().info().multiprocessors;
+    let busy = blocks * tiles >= stream.device().info().multiprocessors;
     if busy { FewForm::Rows } else { FewForm::Columns }
 }
 
@@ -211,7 +214,7 @@ pub fn tile_products(
     let few = split.filter(|split| tokens <= FEW_TOKENS && split.form == SplitForm::Affine);
     let served = |matrix: &Matrix| {
         let form = super::split_form(stream.device(), matrix);
-        few.is_some() && form == Some(SplitForm::Affine)
+        few.is_some() && form == Some(SplitForm::Affine) && Few::of(matrix, tokens).is_some()
     };
     let (served, others): (Vec<_>, Vec<_>) = jobs.iter().partition(|(matrix, _)| served(matrix));
     for (matrix, out) in others {

@@ -48,6 +48,7 @@ struct AttendArguments {
     float* partial;              // [tokens, query_heads, splits, dim + 2], when splits > 1
     const uint32_t* positions;
     const uint32_t* sequences;
+    const uint32_t* starts;      // of a step's tokens: the first token of its run; null where each is a run of its own
     const float* sinks;          // [query_heads]: scores that only take weight from the others; or null
     uint32_t query_heads;
     uint32_t key_value_heads;
@@ -62,6 +63,11 @@ struct AttendArguments {
     uint32_t window;             // keys that a token sees, its own the last; all of them: the largest number
     uint32_t padding;
 };
+
+// Position of the first token of a step's run: rows before it were there before the step.
+__device__ inline uint32_t run_position(const AttendArguments& a, uint32_t token) {
+    return a.positions[a.starts ? a.starts[token] : token];
+}
 
 // The first key that the last of `length` tokens sees.
 __device__ inline uint32_t first_key(const AttendArguments& a, uint32_t length) {
@@ -294,9 +300,9 @@ __device__ inline void attend_step(const AttendArguments& a) {
     uint32_t group = a.query_heads / a.key_value_heads;
     uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
     release_next();
-    // Places of tokens were written before the kernel that may still run, which writes the token's own row alone: all
-    // other rows are asked for before it ends.
-    uint32_t position = a.positions[token];
+    // Places of tokens were written before the kernel that may still run, which writes the rows of the step alone: all
+    // rows before the token's run are asked for before it ends.
+    uint32_t position = a.positions[token], held = run_position(a, token);
     uint32_t earliest = first_key(a, position + 1);
     Part part(earliest, position + 1, a.splits, split);
     size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;
@@ -314,7 +320,7 @@ __device__ inline void attend_step(const AttendArguments& a) {
         commit_copies();
     };
     uint32_t early = 0;
-    while (early < ahead && part.begin + (early + 1) * KEYS <= position) copy_tile(early++);
+    while (early < ahead && part.begin + (early + 1) * KEYS <= held) copy_tile(early++);
     await_inputs();
     if (part.begin == part.end) return;
     while (early < ahead) copy_tile(early++);

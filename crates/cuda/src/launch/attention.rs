@@ -85,6 +85,7 @@ struct AttendArguments {
     partial: u64,
     positions: u64,
     sequences: u64,
+    starts: u64,
     sinks: u64,
     query_heads: u32,
     key_value_heads: u32,
@@ -336,6 +337,7 @@ pub fn attend(
     expect("sinks", visible.sinks.map_or(shape.query_heads, |it| it.len()), shape.query_heads);
     assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
     expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("starts of runs", places.runs.map_or(tokens, |runs| runs.starts.len()), tokens);
     expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
     expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
     let splits = if places.single { shape.splits() } else { 1 };
@@ -356,6 +358,7 @@ pub fn attend(
         partial: scratch.address,
         positions: places.positions.address,
         sequences: places.sequences.address,
+        starts: places.runs.map_or(0, |runs| runs.starts.address),
         sinks: visible.sinks.map_or(0, |sinks| sinks.address),
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
@@ -388,8 +391,8 @@ mirrors! {
         keys, values, cache_keys, cache_values, positions, sequences, heads, dim, context, kv_type
     } for Append;
     AttendArguments as AttendArguments {
-        query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
-        dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
+        query, cache_keys, cache_values, out, partial, positions, sequences, starts, sinks, query_heads,
+        key_value_heads, dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
     } for AttendPlain1, AttendPlain4, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,

@@ -47,9 +47,10 @@ kernels! {
     AttendStepQ8Dim256 = "attend_step_q8_256", AttendChunkQ8Dim128 = "attend_chunk_q8_128",
     AttendChunkQ8Dim256 = "attend_chunk_q8_256", AttendChunkQ8Small = "attend_chunk_q8_256_small",
     Convolve = "convolve",
-    ConvolveTail = "convolve_tail", NormaliseQueryKey = "normalise_query_key",
+    ConvolveTail = "convolve_tail", ConvolveRun = "convolve_run", NormaliseQueryKey = "normalise_query_key",
     DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16",
-    DeltaStep32 = "delta_step_32", DeltaPrepare = "delta_prepare",
+    DeltaStep32 = "delta_step_32", DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32",
+    DeltaPrepare = "delta_prepare",
     DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
     StepLinear = "step_linear",
     StepLinearAny = "step_linear_any",
@@ -294,6 +295,7 @@ mod experts;
 mod latent;
 mod mixer;
 mod parts;
+mod rounds;
 mod scored;
 mod step;
 mod streams;
@@ -308,6 +310,7 @@ pub use experts::*;
 pub use latent::*;
 pub use mixer::*;
 pub use parts::*;
+pub use rounds::*;
 pub use scored::*;
 pub use step::*;
 pub use streams::*;
@@ -327,6 +330,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         latent::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
+        rounds::LAYOUTS,
         scored::LAYOUTS,
         step::LAYOUTS,
         streams::LAYOUTS,

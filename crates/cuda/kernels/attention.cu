@@ -1,10 +1,9 @@
 // Causal attention over a cache of keys and values (online softmax: Milakov and Gimelshein 2018; tiles: Dao 2022).
 //
 // Three forms: `attend_plain_*` in f32 for every type and head and for devices without bf16 tensor cores,
-// `attend_step_*` for tokens that are runs of their own and stream the cache at the memory's bandwidth,
-// `attend_chunk_*` for the tokens of a prompt. The last two multiply on tensor cores: keys and values as stored, 16
-// bits; queries and probabilities as
-// the sum of two parts of that type (22 bits of significand in f16, 16 in bf16), sums in f32.
+// `attend_step_*` for the tokens of a step, which stream the cache at the memory's bandwidth, `attend_chunk_*` for the
+// tokens of a prompt. The last two multiply on tensor cores: keys and values as stored, 16 bits; queries and
+// probabilities as the sum of two parts of that type (22 bits of significand in f16, 16 in bf16), sums in f32.
 //
 // Bits of a token's attention depend on its position, its sequence's keys and values and the device, and on nothing
 // else: tiles of keys begin at multiples of their length, are taken in ascending order, and what is masked adds zero.
@@ -48,7 +47,7 @@ struct AttendArguments {
     float* partial;              // [tokens, query_heads, splits, dim + 2], when splits > 1
     const uint32_t* positions;
     const uint32_t* sequences;
-    const uint32_t* starts;      // of a step's tokens: the first token of its run; null where each is a run of its own
+    const uint32_t* starts;      // of a step: the first token of each one's run; null where each is a run of its own
     const float* sinks;          // [query_heads]: scores that only take weight from the others; or null
     uint32_t query_heads;
     uint32_t key_value_heads;
@@ -63,11 +62,6 @@ struct AttendArguments {
     uint32_t window;             // keys that a token sees, its own the last; all of them: the largest number
     uint32_t padding;
 };
-
-// Position of the first token of a step's run: rows before it were there before the step.
-__device__ inline uint32_t run_position(const AttendArguments& a, uint32_t token) {
-    return a.positions[a.starts ? a.starts[token] : token];
-}
 
 // The first key that the last of `length` tokens sees.
 __device__ inline uint32_t first_key(const AttendArguments& a, uint32_t length) {
@@ -300,9 +294,8 @@ __device__ inline void attend_step(const AttendArguments& a) {
     uint32_t group = a.query_heads / a.key_value_heads;
     uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
     release_next();
-    // Places of tokens were written before the kernel that may still run, which writes the rows of the step alone: all
-    // rows before the token's run are asked for before it ends.
-    uint32_t position = a.positions[token], held = run_position(a, token);
+    // The kernel that may still run writes rows of the step alone: those before the token's run are asked for already.
+    uint32_t position = a.positions[token], held = a.positions[a.starts ? a.starts[token] : token];
     uint32_t earliest = first_key(a, position + 1);
     Part part(earliest, position + 1, a.splits, split);
     size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;

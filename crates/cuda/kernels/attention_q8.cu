@@ -78,7 +78,7 @@ __device__ inline void attend_step_q8(const AttendArguments& a) {
     uint32_t group = a.query_heads / a.key_value_heads;
     uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
     release_next();
-    uint32_t position = a.positions[token], held = run_position(a, token);
+    uint32_t position = a.positions[token], held = a.positions[a.starts ? a.starts[token] : token];
     Part part(0, position + 1, a.splits, split);
     size_t stride = size_t(a.key_value_heads) * Row::BYTES;
     size_t base = size_t(a.sequences[token]) * a.context * stride + head * Row::BYTES;

@@ -10,6 +10,7 @@ use cuda::launch::{
 use cuda::{CudaError, Span};
 use store::LayerId;
 
+use super::buffers::Input;
 use super::compressed_buffers::Compressed;
 use super::{CudaBackend, Register};
 use crate::EngineError;
@@ -156,7 +157,7 @@ impl CudaBackend {
             let rotation = this.compressed().rotation(weights.compressor.is_some());
             let attention = &this.config.attention;
             let heads = (attention.query_heads, attention.head_dim);
-            let (x, positions) = (this.register(Register::Context), this.input(1, 0, this.tokens));
+            let (x, positions) = (this.register(Register::Context), this.input(Input::Position, 0, this.tokens));
             launch::turn_heads(&this.stream, heads, x, rotation, positions, Turn::Back)
         });
         self.sequences.put_pending(marks);
@@ -166,7 +167,7 @@ impl CudaBackend {
     fn turn(&self, weights: &CompressedAttention) -> Result<(), CudaError> {
         let (held, attention) = (self.compressed(), &self.config.attention);
         let rotation = held.rotation(weights.compressor.is_some());
-        let (epsilon, positions) = (self.config.rms_epsilon, self.input(1, 0, self.tokens));
+        let (epsilon, positions) = (self.config.rms_epsilon, self.input(Input::Position, 0, self.tokens));
         let turn = |register, heads, kind| {
             let x = self.register(register);
             launch::turn_heads(&self.stream, heads, x, rotation, positions, kind)
@@ -287,6 +288,7 @@ impl CudaBackend {
                 positions: rows.places.positions.part(start, count),
                 sequences: rows.places.sequences.part(start, count),
                 single: rows.places.single,
+                runs: None,
             };
             let choice = RowChoice {
                 query: self.run_rows(Register::IndexQuery, of_part, index.heads * index.dim),
@@ -306,6 +308,6 @@ impl CudaBackend {
     /// The experts that a table gives each of the batch's tokens.
     pub(super) fn given(&self, table: TableId) -> Given {
         let (table, columns) = self.compressed().table(table.index());
-        Given { table, columns, tokens: self.input(0, 0, self.tokens) }
+        Given { table, columns, tokens: self.input(Input::Token, 0, self.tokens) }
     }
 }

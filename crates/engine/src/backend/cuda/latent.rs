@@ -84,6 +84,7 @@ impl CudaBackend {
                         positions: places.positions.part(start, tokens),
                         sequences: places.sequences.part(start, tokens),
                         single: places.single,
+                        runs: None,
                     };
                     let (first, width) = (first + start, shape.plain + shape.rotated);
                     let query = rows(Register::Query, first, tokens, heads * width);

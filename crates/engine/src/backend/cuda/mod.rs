@@ -29,6 +29,7 @@ mod prefetch;
 mod products;
 mod protocol;
 mod requirements;
+mod rounds;
 mod router;
 mod slots;
 mod speed;
@@ -49,7 +50,7 @@ use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use self::batch::Mode;
-use self::buffers::{Buffers, Floats, Sizes};
+use self::buffers::{Buffers, Floats, Input, Sizes};
 use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
@@ -59,6 +60,7 @@ use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
 pub use self::speed::{Bandwidths, bandwidths};
+use self::rounds::DeltaWeights;
 use self::step::Steps;
 pub use self::weights::check_model;
 use self::weights::{check_encodings, check_limits, load_trunk};
@@ -97,6 +99,8 @@ pub struct CudaBackend {
     config: ModelConfig,
     /// The launches of the model's layers.
     prepared: Arc<Prepared<Launch>>,
+    /// By delta layer, in order.
+    delta_weights: Vec<DeltaWeights>,
     options: CudaOptions,
     sizes: Sizes,
     matrices: Vec<Matrix>,
@@ -118,7 +122,7 @@ pub struct CudaBackend {
     sequences: Sequences,
     stream: Stream,
     tokens: usize,
-    /// True for a step: every part is one token of an answer.
+    /// True for a step: every part is the next token of an answer, and maybe drafts behind it.
     single: bool,
     mode: Mode,
     failure: Option<CudaError>,
@@ -201,6 +205,7 @@ impl CudaBackend {
             failure: None,
             config,
             prepared: Arc::default(),
+            delta_weights: Vec::new(),
             options,
             sizes,
             matrices,
@@ -243,6 +248,7 @@ impl Backend for CudaBackend {
 
     fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         self.settle()?;
+        self.catch_up(sequence)?;
         let (sequences, mut memory) = self.sequences_in();
         sequences.snapshot(&mut memory, sequence)
     }
@@ -259,6 +265,15 @@ impl Backend for CudaBackend {
     /// Steps are computed by other kernels than chunks.
     fn answers_replay(&self) -> bool {
         false
+    }
+
+    fn round_tokens(&self) -> usize {
+        self.most_round_tokens().min(self.sequences.round_tokens())
+    }
+
+    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.keep_first(&mut memory, sequence, tokens)
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
@@ -284,7 +299,7 @@ impl Backend for CudaBackend {
     fn embed(&mut self, table: MatrixId) {
         self.run(|this| {
             this.upload_inputs()?;
-            let tokens = this.input(0, 0, this.tokens);
+            let tokens = this.input(Input::Token, 0, this.tokens);
             launch::embed(&this.stream, this.matrix(table), tokens, this.embedded())?;
             this.spread()
         });
@@ -292,6 +307,7 @@ impl Backend for CudaBackend {
 
     fn prepare(&mut self, program: Arc<Program>) {
         self.prepared = Arc::new(self.prepare_program(&program));
+        self.delta_weights = rounds::delta_layers(&program);
     }
 
     fn run_stage(

@@ -3,6 +3,7 @@
 use cuda::launch;
 use store::LayerId;
 
+use super::buffers::Input;
 use super::fuse::Launch;
 use super::{CudaBackend, Register};
 use crate::EngineError;
@@ -128,7 +129,7 @@ impl CudaBackend {
                 Register::Query => this.config.attention.query_heads,
                 _ => this.config.attention.key_value_heads,
             };
-            let positions = this.input(1, 0, this.tokens);
+            let positions = this.input(Input::Position, 0, this.tokens);
             let (x, weight) = (this.register(heads), this.vector(weight));
             let norm = Some((weight, this.config.rms_epsilon));
             let heads = (count, this.config.attention.head_dim);

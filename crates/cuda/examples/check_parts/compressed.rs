@@ -192,6 +192,7 @@ impl Bench {
                     positions: all.positions.part(first, count),
                     sequences: all.sequences.part(first, count),
                     single,
+                    runs: None,
                 },
                 states: state_values,
                 state_stride: case.state(),

@@ -56,6 +56,7 @@ impl Bench {
                 positions: places.positions.part(start, end - start),
                 sequences: places.sequences.part(start, end - start),
                 single: false,
+                runs: None,
             };
             let query = query.part(start * width, (end - start) * width);
             pieces.extend(self.read(self.attend(shape, &cached.cache, &places, query, visible)));

@@ -157,7 +157,8 @@ impl CudaBackend {
             let rotation = this.compressed().rotation(weights.compressor.is_some());
             let attention = &this.config.attention;
             let heads = (attention.query_heads, attention.head_dim);
-            let (x, positions) = (this.register(Register::Context), this.input(Input::Position, 0, this.tokens));
+            let (x, positions) =
+                (this.register(Register::Context), this.input(Input::Position, 0, this.tokens));
             launch::turn_heads(&this.stream, heads, x, rotation, positions, Turn::Back)
         });
         self.sequences.put_pending(marks);
@@ -167,7 +168,8 @@ impl CudaBackend {
     fn turn(&self, weights: &CompressedAttention) -> Result<(), CudaError> {
         let (held, attention) = (self.compressed(), &self.config.attention);
         let rotation = held.rotation(weights.compressor.is_some());
-        let (epsilon, positions) = (self.config.rms_epsilon, self.input(Input::Position, 0, self.tokens));
+        let (epsilon, positions) =
+            (self.config.rms_epsilon, self.input(Input::Position, 0, self.tokens));
         let turn = |register, heads, kind| {
             let x = self.register(register);
             launch::turn_heads(&self.stream, heads, x, rotation, positions, kind)

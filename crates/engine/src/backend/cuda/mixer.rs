@@ -25,7 +25,8 @@ impl CudaBackend {
                 Register::Query => shape.query_heads,
                 _ => shape.key_value_heads,
             };
-            let (x, positions) = (this.register(heads), this.input(Input::Position, 0, this.tokens));
+            let (x, positions) =
+                (this.register(heads), this.input(Input::Position, 0, this.tokens));
             let (heads, rotation) = ((count, shape.dim), this.rotation());
             launch::norm_and_rotate(&this.stream, heads, x, None, rotation, positions)
         });

@@ -64,7 +64,7 @@ pub(super) fn delta_layers(program: &Program) -> Vec<DeltaWeights> {
     let mut found = Vec::new();
     for (number, layer) in program.layers.iter().enumerate() {
         let mut convolution = None;
-        for op in crate::model::program::Stage::ALL.iter().flat_map(|&stage| layer.stage(stage)) {
+        for op in layer.ops() {
             match *op {
                 Op::Convolve { weight } => convolution = Some(weight),
                 Op::DeltaRule { decay_rate, decay_bias } => {

@@ -282,7 +282,7 @@ __device__ inline void copy_rows(uint32_t to, const uint8_t* from, size_t stride
 //   dots      warp w: keys 8 (w % 4) .., the first or the second half of the dimensions; to shared memory
 //   softmax   warp w: head w, a key per lane; two parts of each probability to shared memory
 //   values    warp w: an eighth of the dimensions, sums in registers
-// Grid: (head blocks, key_value_heads * splits, tokens), 256 threads.
+// Grid: (head blocks, key_value_heads * splits, tokens), 256 threads; with runs tokens times as many, and one.
 template <typename PAIR, int DIM>
 __device__ inline void attend_step(const AttendArguments& a) {
     constexpr int KEYS = STEP_KEYS, STEPS = DIM / 32, TILES = DIM / 64, PITCH = KEYS + 8;
@@ -290,9 +290,11 @@ __device__ inline void attend_step(const AttendArguments& a) {
     __shared__ float dots[2][8][KEYS + 1], shrink[8];
     __shared__ __align__(16) typename PAIR::Value weights[16][PITCH];
     uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    uint32_t token = blockIdx.z, head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
+    // With runs, blocks that read the same keys follow each other, so that the second-level cache has them.
+    uint32_t token = a.starts ? blockIdx.x % a.tokens : blockIdx.z;
+    uint32_t head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
     uint32_t group = a.query_heads / a.key_value_heads;
-    uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
+    uint32_t first_head = 8 * (a.starts ? blockIdx.x / a.tokens : blockIdx.x), heads = min(8u, group - first_head);
     release_next();
     // The kernel that may still run writes rows of the step alone: those before the token's run are asked for already.
     uint32_t position = a.positions[token], held = a.positions[a.starts ? a.starts[token] : token];

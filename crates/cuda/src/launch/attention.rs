@@ -167,6 +167,8 @@ struct Division {
     shared: usize,
     tokens_per_block: usize,
     stages: usize,
+    /// Of a step, on tensor cores.
+    tensor_step: bool,
 }
 
 impl Division {
@@ -215,6 +217,7 @@ impl Division {
                 shared: stages * stage,
                 tokens_per_block: 1,
                 stages,
+                tensor_step: true,
             });
         }
         let bytes = |warps: usize, keys: usize| (64 * warps + 4 * keys) * dim;
@@ -240,6 +243,7 @@ impl Division {
             shared: bytes(warps, keys),
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
         })
     }
 
@@ -271,6 +275,7 @@ impl Division {
                 shared: 2 * stages * raw(STEP_KEYS),
                 tokens_per_block: 1,
                 stages,
+                tensor_step: true,
             });
         }
         let bytes = |warps: usize| (64 * warps + 4 * Q8_KEYS + Q8_KEYS / 4) * dim + raw(Q8_KEYS);
@@ -290,6 +295,7 @@ impl Division {
             shared: bytes(warps),
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
         })
     }
 
@@ -305,6 +311,7 @@ impl Division {
             shared: 2 * PLAIN_KEYS * shape.dim * 4,
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
         }
     }
 }
@@ -373,7 +380,10 @@ pub fn attend(
         window,
         padding: 0,
     };
-    let Division { kernel, grid, threads, shared, .. } = division;
+    let Division { kernel, mut grid, threads, shared, .. } = division;
+    if places.runs.is_some() && division.tensor_step {
+        grid = (grid.0 * grid.2, grid.1, 1);
+    }
     // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
     // the caller's batch.
     unsafe {

@@ -61,17 +61,18 @@ FIELD(AppendArguments, heads, uint32_t, 48); FIELD(AppendArguments, dim, uint32_
 FIELD(AppendArguments, context, uint32_t, 56); FIELD(AppendArguments, kv_type, uint32_t, 60);
 KERNEL(append_key_values, AppendArguments);
 
-STRUCTURE(AttendArguments, 112);
+STRUCTURE(AttendArguments, 120);
 FIELD(AttendArguments, query, layouts::Word, 0); FIELD(AttendArguments, cache_keys, layouts::Word, 8);
 FIELD(AttendArguments, cache_values, layouts::Word, 16); FIELD(AttendArguments, out, layouts::Word, 24);
 FIELD(AttendArguments, partial, layouts::Word, 32); FIELD(AttendArguments, positions, layouts::Word, 40);
-FIELD(AttendArguments, sequences, layouts::Word, 48); FIELD(AttendArguments, sinks, layouts::Word, 56);
-FIELD(AttendArguments, query_heads, uint32_t, 64); FIELD(AttendArguments, key_value_heads, uint32_t, 68);
-FIELD(AttendArguments, dim, uint32_t, 72); FIELD(AttendArguments, context, uint32_t, 76);
-FIELD(AttendArguments, splits, uint32_t, 80); FIELD(AttendArguments, tokens, uint32_t, 84);
-FIELD(AttendArguments, scale, float, 88); FIELD(AttendArguments, tokens_per_block, uint32_t, 92);
-FIELD(AttendArguments, kv_type, uint32_t, 96); FIELD(AttendArguments, stages, uint32_t, 100);
-FIELD(AttendArguments, window, uint32_t, 104); FIELD(AttendArguments, padding, uint32_t, 108);
+FIELD(AttendArguments, sequences, layouts::Word, 48); FIELD(AttendArguments, starts, layouts::Word, 56);
+FIELD(AttendArguments, sinks, layouts::Word, 64); FIELD(AttendArguments, query_heads, uint32_t, 72);
+FIELD(AttendArguments, key_value_heads, uint32_t, 76); FIELD(AttendArguments, dim, uint32_t, 80);
+FIELD(AttendArguments, context, uint32_t, 84); FIELD(AttendArguments, splits, uint32_t, 88);
+FIELD(AttendArguments, tokens, uint32_t, 92); FIELD(AttendArguments, scale, float, 96);
+FIELD(AttendArguments, tokens_per_block, uint32_t, 100); FIELD(AttendArguments, kv_type, uint32_t, 104);
+FIELD(AttendArguments, stages, uint32_t, 108); FIELD(AttendArguments, window, uint32_t, 112);
+FIELD(AttendArguments, padding, uint32_t, 116);
 KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments); KERNEL(attend_join, AttendArguments);
 KERNEL(attend_step_f16_64, AttendArguments); KERNEL(attend_step_f16_128, AttendArguments);
 KERNEL(attend_step_f16_256, AttendArguments); KERNEL(attend_step_bf16_64, AttendArguments);
@@ -290,18 +291,21 @@ FIELD(ConvolveArguments, channels, uint32_t, 44); FIELD(ConvolveArguments, kerne
 FIELD(ConvolveArguments, single, uint32_t, 52); FIELD(ConvolveArguments, tail_stride, layouts::Word, 56);
 KERNEL(convolve, ConvolveArguments); KERNEL(convolve_tail, ConvolveArguments);
 
-STRUCTURE(DeltaArguments, 104);
+STRUCTURE(DeltaArguments, 144);
 FIELD(DeltaArguments, mixed, layouts::Word, 0); FIELD(DeltaArguments, beta, layouts::Word, 8);
 FIELD(DeltaArguments, decay, layouts::Word, 16); FIELD(DeltaArguments, rate, layouts::Word, 24);
 FIELD(DeltaArguments, bias, layouts::Word, 32); FIELD(DeltaArguments, state, layouts::Word, 40);
 FIELD(DeltaArguments, out, layouts::Word, 48); FIELD(DeltaArguments, sequences, layouts::Word, 56);
-FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, tokens, uint32_t, 72);
-FIELD(DeltaArguments, channels, uint32_t, 76); FIELD(DeltaArguments, key_heads, uint32_t, 80);
-FIELD(DeltaArguments, value_heads, uint32_t, 84); FIELD(DeltaArguments, key_dim, uint32_t, 88);
-FIELD(DeltaArguments, value_dim, uint32_t, 92); FIELD(DeltaArguments, tiled, uint32_t, 96);
-FIELD(DeltaArguments, padding, uint32_t, 100);
+FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, ring, layouts::Word, 72);
+FIELD(DeltaArguments, positions, layouts::Word, 80); FIELD(DeltaArguments, starts, layouts::Word, 88);
+FIELD(DeltaArguments, lags, layouts::Word, 96); FIELD(DeltaArguments, ring_stride, layouts::Word, 104);
+FIELD(DeltaArguments, tokens, uint32_t, 112); FIELD(DeltaArguments, channels, uint32_t, 116);
+FIELD(DeltaArguments, key_heads, uint32_t, 120); FIELD(DeltaArguments, value_heads, uint32_t, 124);
+FIELD(DeltaArguments, key_dim, uint32_t, 128); FIELD(DeltaArguments, value_dim, uint32_t, 132);
+FIELD(DeltaArguments, tiled, uint32_t, 136); FIELD(DeltaArguments, ring_row, uint32_t, 140);
 KERNEL(normalise_query_key, DeltaArguments); KERNEL(delta_rule_16, DeltaArguments);
 KERNEL(delta_rule_32, DeltaArguments); KERNEL(delta_step_16, DeltaArguments); KERNEL(delta_step_32, DeltaArguments);
+KERNEL(delta_round_16, DeltaArguments); KERNEL(delta_round_32, DeltaArguments);
 
 STRUCTURE(DeltaChunkArguments, 104);
 FIELD(DeltaChunkArguments, mixed, layouts::Word, 0); FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
@@ -351,6 +355,18 @@ FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArgum
 KERNEL(expert_inner_parts, ExpertPartsArguments); KERNEL(expert_outer_parts, ExpertPartsArguments);
 KERNEL(expert_inner_parts_planes, ExpertPartsArguments); KERNEL(expert_outer_parts_planes, ExpertPartsArguments);
 
+STRUCTURE(ConvolveRunArguments, 112);
+FIELD(ConvolveRunArguments, x, layouts::Word, 0); FIELD(ConvolveRunArguments, weight, layouts::Word, 8);
+FIELD(ConvolveRunArguments, tail, layouts::Word, 16); FIELD(ConvolveRunArguments, ring, layouts::Word, 24);
+FIELD(ConvolveRunArguments, out, layouts::Word, 32); FIELD(ConvolveRunArguments, positions, layouts::Word, 40);
+FIELD(ConvolveRunArguments, sequences, layouts::Word, 48); FIELD(ConvolveRunArguments, starts, layouts::Word, 56);
+FIELD(ConvolveRunArguments, lags, layouts::Word, 64); FIELD(ConvolveRunArguments, tail_stride, layouts::Word, 72);
+FIELD(ConvolveRunArguments, ring_stride, layouts::Word, 80); FIELD(ConvolveRunArguments, ring_row, uint32_t, 88);
+FIELD(ConvolveRunArguments, queries, uint32_t, 92); FIELD(ConvolveRunArguments, tokens, uint32_t, 96);
+FIELD(ConvolveRunArguments, channels, uint32_t, 100); FIELD(ConvolveRunArguments, kernel, uint32_t, 104);
+FIELD(ConvolveRunArguments, padding, uint32_t, 108);
+KERNEL(convolve_run, ConvolveRunArguments);
+
 STRUCTURE(ScoredRouteArguments, 232);
 FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 176);
 FIELD(ScoredRouteArguments, next_bias, layouts::Word, 184); FIELD(ScoredRouteArguments, given, layouts::Word, 192);
@@ -369,13 +385,16 @@ STRUCTURE(StepJob, 112);
 FIELD(StepJob, matrix, Matrix, 0); FIELD(StepJob, second, Matrix, 48); FIELD(StepJob, out, layouts::Word, 96);
 FIELD(StepJob, first_block, uint32_t, 104); FIELD(StepJob, kind, uint32_t, 108);
 
-STRUCTURE(StepLinearArguments, 768);
+STRUCTURE(StepLinearArguments, 808);
 FIELD(StepLinearArguments, source, Source, 0); FIELD(StepLinearArguments, taps, layouts::Word, 40);
 FIELD(StepLinearArguments, tail, layouts::Word, 48); FIELD(StepLinearArguments, sequences, layouts::Word, 56);
-FIELD(StepLinearArguments, tail_stride, layouts::Word, 64); FIELD(StepLinearArguments, kernel, uint32_t, 72);
-FIELD(StepLinearArguments, jobs, uint32_t, 76); FIELD(StepLinearArguments, tiles_shift, uint32_t, 80);
-FIELD(StepLinearArguments, rounds, uint32_t, 84); FIELD(StepLinearArguments, tokens, uint32_t, 88);
-FIELD(StepLinearArguments, per_pass, uint32_t, 92); FIELD(StepLinearArguments, job, StepJob[6], 96);
+FIELD(StepLinearArguments, tail_stride, layouts::Word, 64); FIELD(StepLinearArguments, ring, layouts::Word, 72);
+FIELD(StepLinearArguments, positions, layouts::Word, 80); FIELD(StepLinearArguments, lags, layouts::Word, 88);
+FIELD(StepLinearArguments, ring_stride, layouts::Word, 96); FIELD(StepLinearArguments, ring_row, uint32_t, 104);
+FIELD(StepLinearArguments, padding, uint32_t, 108); FIELD(StepLinearArguments, kernel, uint32_t, 112);
+FIELD(StepLinearArguments, jobs, uint32_t, 116); FIELD(StepLinearArguments, tiles_shift, uint32_t, 120);
+FIELD(StepLinearArguments, rounds, uint32_t, 124); FIELD(StepLinearArguments, tokens, uint32_t, 128);
+FIELD(StepLinearArguments, per_pass, uint32_t, 132); FIELD(StepLinearArguments, job, StepJob[6], 136);
 KERNEL(step_linear, StepLinearArguments); KERNEL(step_linear_any, StepLinearArguments);
 KERNEL(step_linear_blocks, StepLinearArguments); KERNEL(step_linear_grids, StepLinearArguments);
 KERNEL(step_linear_planes, StepLinearArguments); KERNEL(several_linear_1, StepLinearArguments);

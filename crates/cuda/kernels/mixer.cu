@@ -185,7 +185,7 @@ extern "C" __global__ void convolve_tail(const __grid_constant__ ConvolveArgumen
 struct ConvolveRunArguments {
     const float* x;          // [tokens, channels]
     const float* weight;     // [channels, kernel], newest tap last
-    float* tail;             // [sequences, kernel - 1, channels]: raw inputs before the last round's tokens that were kept
+    float* tail;             // [sequences, kernel - 1, channels]: raw inputs before what was kept of the last round
     float* ring;             // [sequences][ROUND_PLACES, ring_row]: by position what a round's tokens were fed
     float* out;              // [tokens, channels]
     const uint32_t* positions;
@@ -270,8 +270,7 @@ struct DeltaArguments {
     float* out;              // [tokens, value_heads, value_dim]
     const uint32_t* sequences;
     size_t state_stride;     // floats from one sequence's state to the next
-    float* ring;             // rounds: [sequences][ROUND_PLACES, ring_row], as of `ConvolveRunArguments`: behind the raw
-                             // inputs k, v, beta, decay
+    float* ring;             // rounds: [sequences][ROUND_PLACES, ring_row]: raw inputs, then k, v, beta, decay
     const uint32_t* positions;
     const uint32_t* starts;  // rounds: as of `ConvolveRunArguments`, as are `lags`
     const uint32_t* lags;

@@ -92,7 +92,8 @@ fn tokens_of(places: &TokenPlaces, applies: bool) -> (StepRuns, usize) {
     (runs, if applies { 0 } else { tokens })
 }
 
-/// SiLU of the causal convolution of a step's runs. `applies`: no run, but what the sequence of the first token has kept.
+/// SiLU of the causal convolution of a step's runs. `applies`: no run, but what the sequence of the first token has
+/// kept.
 ///
 /// # Errors
 /// The device failed.

@@ -1,9 +1,10 @@
 //! Rounds: a step's runs of several tokens, of which the first alone may be kept afterwards.
 //!
-//! Products, experts and attention compute a token by itself, and their rows go back by length. Delta layers keep state
-//! token by token: it stays where a round began, and a ring of each sequence has what the round's tokens were fed. The
-//! sequence's next step applies those that were kept ([`crate::sequences::Sequences::lag`]) in the same kernels; before
-//! anything else is done with the sequence, launches of their own do ([`CudaBackend::catch_up`]).
+//! Products, experts and attention compute a token by itself, and rows go back by length; of what compressed attention
+//! writes over, that of rejected tokens is put back. Delta layers keep state token by token: it stays where a round
+//! began, and a ring of each sequence has what the round's tokens were fed. The sequence's next step applies those that
+//! were kept ([`crate::sequences::Sequences::lag`]) in the same kernels; before anything else is done with the sequence,
+//! launches of their own do ([`CudaBackend::catch_up`]).
 
 use cuda::Span;
 use cuda::launch::{
@@ -82,8 +83,7 @@ pub(super) fn delta_layers(program: &Program) -> Vec<DeltaWeights> {
 impl CudaBackend {
     /// Most tokens of a run of answers.
     pub(super) fn most_round_tokens(&self) -> usize {
-        // Compressed rows are pooled and windows kept by one token of a sequence at a time.
-        if self.compressed.is_some() { 1 } else { self.options.round_tokens.min(STEP_TOKENS) }
+        self.options.round_tokens.min(STEP_TOKENS)
     }
 
     /// Whether runs of a step may have several tokens.

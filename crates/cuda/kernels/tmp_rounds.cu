@@ -1,0 +1,3 @@
+#include "attention.cu"
+#include "attention_q8.cu"
+#include "mixer.cu"

@@ -1,0 +1,2 @@
+#include "step.cu"
+#include "mixer.cu"

@@ -1,2 +1,5 @@
-#include "step.cu"
+#include "attention.cu"
+#include "compressed_attention.cu"
 #include "mixer.cu"
+#include "mixture.cu"
+#include "step.cu"

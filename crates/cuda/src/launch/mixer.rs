@@ -1,6 +1,6 @@
 //! Launches of what lies between the products: norms, gates, convolution, delta rule.
 
-use super::{KEY_DIM_LIMIT, Kernel, StepRuns, expect};
+use super::{KEY_DIM_LIMIT, Kernel, RoundRing, StepRuns, expect};
 use crate::abi::{CONVOLVE_RUN, DELTA_BATCH, DELTA_BATCHES, mirrors};
 use crate::{CudaError, Span, Stream};
 
@@ -297,8 +297,15 @@ impl DeltaShape {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
     }
 
-    /// What the kernels of a step and of short runs are told.
-    pub(super) fn arguments(&self, places: &TokenPlaces, step: &DeltaStep) -> DeltaArguments {
+    /// What the kernels of a step and of short runs are told, of so many tokens; `rounds` where there are such.
+    pub(super) fn arguments(
+        &self,
+        places: &TokenPlaces,
+        step: &DeltaStep,
+        tokens: usize,
+        rounds: Option<(&RoundRing, StepRuns)>,
+    ) -> DeltaArguments {
+        let (ring, runs) = rounds.unzip();
         DeltaArguments {
             mixed: step.mixed.address,
             beta: step.beta.address,
@@ -309,19 +316,19 @@ impl DeltaShape {
             out: step.out.address,
             sequences: places.sequences.address,
             state_stride: step.stride as u64,
-            ring: 0,
+            ring: ring.map_or(0, |ring| ring.values.address),
             positions: places.positions.address,
-            starts: 0,
-            lags: 0,
-            ring_stride: 0,
-            tokens: places.positions.len() as u32,
+            starts: runs.map_or(0, |runs| runs.starts.address),
+            lags: runs.map_or(0, |runs| runs.lags.address),
+            ring_stride: ring.map_or(0, |ring| ring.stride as u64),
+            tokens: tokens as u32,
             channels: self.channels() as u32,
             key_heads: self.key_heads as u32,
             value_heads: self.value_heads as u32,
             key_dim: self.key_dim as u32,
             value_dim: self.value_dim as u32,
             tiled: u32::from(self.tiled),
-            ring_row: 0,
+            ring_row: ring.map_or(0, |ring| ring.row as u32),
         }
     }
 }
@@ -367,7 +374,7 @@ pub fn delta_rule(
     expect("decays", step.decay.len(), tokens * shape.value_heads);
     expect("outputs", step.out.len(), tokens * shape.value_heads * shape.value_dim);
     expect("state", step.states.len(), shape.value_heads * shape.key_dim * shape.value_dim);
-    let arguments = shape.arguments(places, step);
+    let arguments = shape.arguments(places, step, tokens, None);
     let capable = stream.device().info().capability.0 >= 8;
     if !places.single && capable && matches!(shape.key_dim, 128 | 256) {
         return delta_chunk(stream, shape, places, step);

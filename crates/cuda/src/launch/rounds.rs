@@ -5,7 +5,6 @@
 //! sequence first applies those that were kept ([`StepRuns::lags`]) and stores once. Rings have places for two rounds,
 //! so that what a step reads is not what it writes. All other kernels of a step compute each token by itself.
 
-use super::mixer::DeltaArguments;
 use super::{DeltaShape, DeltaStep, KEY_DIM_LIMIT, Kernel, TokenPlaces, expect};
 use crate::abi::{ROUND_PLACES, mirrors};
 use crate::{CudaError, Span, Stream};
@@ -160,15 +159,7 @@ pub fn delta_runs(
     expect("decays", step.decay.len(), tokens * shape.value_heads);
     expect("outputs", step.out.len(), tokens * shape.value_heads * shape.value_dim);
     expect("state", step.states.len(), shape.value_heads * shape.key_dim * shape.value_dim);
-    let arguments = DeltaArguments {
-        ring: ring.values.address,
-        starts: runs.starts.address,
-        lags: runs.lags.address,
-        ring_stride: ring.stride as u64,
-        tokens: tokens as u32,
-        ring_row: ring.row as u32,
-        ..shape.arguments(places, step)
-    };
+    let arguments = shape.arguments(places, step, tokens, Some((ring, runs)));
     let kernel = if shape.key_dim > 128 { Kernel::DeltaRound32 } else { Kernel::DeltaRound16 };
     let grid = (shape.value_heads, shape.value_dim.div_ceil(32), tokens.max(1));
     // SAFETY: the structure is the kernel's; lengths were checked above, positions, sequences and runs by the caller's

@@ -94,31 +94,31 @@ FIELD(TurnArguments, epsilon, float, 48); FIELD(TurnArguments, magnitude, float,
 FIELD(TurnArguments, direction, float, 56); FIELD(TurnArguments, transform, float, 60);
 KERNEL(turn_heads, TurnArguments);
 
-STRUCTURE(SequenceRows, 80);
+STRUCTURE(SequenceRows, 88);
 FIELD(SequenceRows, positions, layouts::Word, 0); FIELD(SequenceRows, sequences, layouts::Word, 8);
-FIELD(SequenceRows, states, layouts::Word, 16); FIELD(SequenceRows, pages, layouts::Word, 24);
-FIELD(SequenceRows, state_stride, layouts::Word, 32); FIELD(SequenceRows, sequence_bytes, layouts::Word, 40);
-FIELD(SequenceRows, page_bytes, layouts::Word, 48); FIELD(SequenceRows, tokens, uint32_t, 56);
-FIELD(SequenceRows, single, uint32_t, 60); FIELD(SequenceRows, page_tokens, uint32_t, 64);
-FIELD(SequenceRows, ratio, uint32_t, 68); FIELD(SequenceRows, overlap, uint32_t, 72);
-FIELD(SequenceRows, window, uint32_t, 76);
+FIELD(SequenceRows, starts, layouts::Word, 16); FIELD(SequenceRows, states, layouts::Word, 24);
+FIELD(SequenceRows, pages, layouts::Word, 32); FIELD(SequenceRows, state_stride, layouts::Word, 40);
+FIELD(SequenceRows, sequence_bytes, layouts::Word, 48); FIELD(SequenceRows, page_bytes, layouts::Word, 56);
+FIELD(SequenceRows, tokens, uint32_t, 64); FIELD(SequenceRows, single, uint32_t, 68);
+FIELD(SequenceRows, page_tokens, uint32_t, 72); FIELD(SequenceRows, ratio, uint32_t, 76);
+FIELD(SequenceRows, overlap, uint32_t, 80); FIELD(SequenceRows, window, uint32_t, 84);
 
-STRUCTURE(WindowArguments, 112);
-FIELD(WindowArguments, rows, SequenceRows, 0); FIELD(WindowArguments, keys, layouts::Word, 80);
-FIELD(WindowArguments, span, layouts::Word, 88); FIELD(WindowArguments, dim, uint32_t, 96);
-FIELD(WindowArguments, kind, uint32_t, 100); FIELD(WindowArguments, rotated, uint32_t, 104);
-FIELD(WindowArguments, bytes, uint32_t, 108);
+STRUCTURE(WindowArguments, 120);
+FIELD(WindowArguments, rows, SequenceRows, 0); FIELD(WindowArguments, keys, layouts::Word, 88);
+FIELD(WindowArguments, span, layouts::Word, 96); FIELD(WindowArguments, dim, uint32_t, 104);
+FIELD(WindowArguments, kind, uint32_t, 108); FIELD(WindowArguments, rotated, uint32_t, 112);
+FIELD(WindowArguments, bytes, uint32_t, 116);
 KERNEL(store_window_rows, WindowArguments); KERNEL(keep_window_rows, WindowArguments);
 
-STRUCTURE(PoolArguments, 160);
-FIELD(PoolArguments, rows, SequenceRows, 0); FIELD(PoolArguments, values, layouts::Word, 80);
-FIELD(PoolArguments, gates, layouts::Word, 88); FIELD(PoolArguments, added, layouts::Word, 96);
-FIELD(PoolArguments, norm, layouts::Word, 104); FIELD(PoolArguments, frequencies, layouts::Word, 112);
-FIELD(PoolArguments, tail, uint32_t, 120); FIELD(PoolArguments, dim, uint32_t, 124);
-FIELD(PoolArguments, kind, uint32_t, 128); FIELD(PoolArguments, place, uint32_t, 132);
-FIELD(PoolArguments, bytes, uint32_t, 136); FIELD(PoolArguments, plain, uint32_t, 140);
-FIELD(PoolArguments, rotated, uint32_t, 144); FIELD(PoolArguments, epsilon, float, 148);
-FIELD(PoolArguments, magnitude, float, 152); FIELD(PoolArguments, transform, float, 156);
+STRUCTURE(PoolArguments, 168);
+FIELD(PoolArguments, rows, SequenceRows, 0); FIELD(PoolArguments, values, layouts::Word, 88);
+FIELD(PoolArguments, gates, layouts::Word, 96); FIELD(PoolArguments, added, layouts::Word, 104);
+FIELD(PoolArguments, norm, layouts::Word, 112); FIELD(PoolArguments, frequencies, layouts::Word, 120);
+FIELD(PoolArguments, tail, uint32_t, 128); FIELD(PoolArguments, dim, uint32_t, 132);
+FIELD(PoolArguments, kind, uint32_t, 136); FIELD(PoolArguments, place, uint32_t, 140);
+FIELD(PoolArguments, bytes, uint32_t, 144); FIELD(PoolArguments, plain, uint32_t, 148);
+FIELD(PoolArguments, rotated, uint32_t, 152); FIELD(PoolArguments, epsilon, float, 156);
+FIELD(PoolArguments, magnitude, float, 160); FIELD(PoolArguments, transform, float, 164);
 KERNEL(pool_rows, PoolArguments); KERNEL(keep_gates, PoolArguments);
 
 STRUCTURE(TransposeArguments, 32);
@@ -127,26 +127,26 @@ FIELD(TransposeArguments, first, uint32_t, 16); FIELD(TransposeArguments, second
 FIELD(TransposeArguments, width, uint32_t, 24); FIELD(TransposeArguments, padding, uint32_t, 28);
 KERNEL(transpose_rows, TransposeArguments);
 
-STRUCTURE(ScoreArguments, 144);
-FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 80);
-FIELD(ScoreArguments, factors, layouts::Word, 88); FIELD(ScoreArguments, scores, layouts::Word, 96);
-FIELD(ScoreArguments, chosen, layouts::Word, 104); FIELD(ScoreArguments, heads, uint32_t, 112);
-FIELD(ScoreArguments, dim, uint32_t, 116); FIELD(ScoreArguments, kind, uint32_t, 120);
-FIELD(ScoreArguments, place, uint32_t, 124); FIELD(ScoreArguments, bytes, uint32_t, 128);
-FIELD(ScoreArguments, top, uint32_t, 132); FIELD(ScoreArguments, stride, uint32_t, 136);
-FIELD(ScoreArguments, padding, uint32_t, 140);
+STRUCTURE(ScoreArguments, 152);
+FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 88);
+FIELD(ScoreArguments, factors, layouts::Word, 96); FIELD(ScoreArguments, scores, layouts::Word, 104);
+FIELD(ScoreArguments, chosen, layouts::Word, 112); FIELD(ScoreArguments, heads, uint32_t, 120);
+FIELD(ScoreArguments, dim, uint32_t, 124); FIELD(ScoreArguments, kind, uint32_t, 128);
+FIELD(ScoreArguments, place, uint32_t, 132); FIELD(ScoreArguments, bytes, uint32_t, 136);
+FIELD(ScoreArguments, top, uint32_t, 140); FIELD(ScoreArguments, stride, uint32_t, 144);
+FIELD(ScoreArguments, padding, uint32_t, 148);
 KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments);
 
-STRUCTURE(RowAttentionArguments, 168);
-FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 80);
-FIELD(RowAttentionArguments, out, layouts::Word, 88); FIELD(RowAttentionArguments, partial, layouts::Word, 96);
-FIELD(RowAttentionArguments, span, layouts::Word, 104); FIELD(RowAttentionArguments, chosen, layouts::Word, 112);
-FIELD(RowAttentionArguments, sinks, layouts::Word, 120); FIELD(RowAttentionArguments, heads, uint32_t, 128);
-FIELD(RowAttentionArguments, dim, uint32_t, 132); FIELD(RowAttentionArguments, kind, uint32_t, 136);
-FIELD(RowAttentionArguments, plain, uint32_t, 140); FIELD(RowAttentionArguments, place, uint32_t, 144);
-FIELD(RowAttentionArguments, bytes, uint32_t, 148); FIELD(RowAttentionArguments, top, uint32_t, 152);
-FIELD(RowAttentionArguments, parts, uint32_t, 156); FIELD(RowAttentionArguments, part_rows, uint32_t, 160);
-FIELD(RowAttentionArguments, scale, float, 164);
+STRUCTURE(RowAttentionArguments, 176);
+FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 88);
+FIELD(RowAttentionArguments, out, layouts::Word, 96); FIELD(RowAttentionArguments, partial, layouts::Word, 104);
+FIELD(RowAttentionArguments, span, layouts::Word, 112); FIELD(RowAttentionArguments, chosen, layouts::Word, 120);
+FIELD(RowAttentionArguments, sinks, layouts::Word, 128); FIELD(RowAttentionArguments, heads, uint32_t, 136);
+FIELD(RowAttentionArguments, dim, uint32_t, 140); FIELD(RowAttentionArguments, kind, uint32_t, 144);
+FIELD(RowAttentionArguments, plain, uint32_t, 148); FIELD(RowAttentionArguments, place, uint32_t, 152);
+FIELD(RowAttentionArguments, bytes, uint32_t, 156); FIELD(RowAttentionArguments, top, uint32_t, 160);
+FIELD(RowAttentionArguments, parts, uint32_t, 164); FIELD(RowAttentionArguments, part_rows, uint32_t, 168);
+FIELD(RowAttentionArguments, scale, float, 172);
 KERNEL(attend_rows, RowAttentionArguments); KERNEL(join_row_parts, RowAttentionArguments);
 
 STRUCTURE(DrawArguments, 48);

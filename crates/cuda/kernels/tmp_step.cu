@@ -1,5 +1,0 @@
-#include "attention.cu"
-#include "compressed_attention.cu"
-#include "mixer.cu"
-#include "mixture.cu"
-#include "step.cu"

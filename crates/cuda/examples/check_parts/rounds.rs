@@ -73,7 +73,7 @@ impl Layer {
 }
 
 impl Bench {
-    fn layer(&self, shape: DeltaShape) -> Layer {
+    fn delta_layer(&self, shape: DeltaShape) -> Layer {
         let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
         let rates: Vec<f32> = (0..shape.value_heads).map(|_| 1.0 + 0.9 * self.unit()).collect();
         Layer {
@@ -86,14 +86,20 @@ impl Bench {
         }
     }
 
-    fn inputs(&self, layer: &Layer, tokens: usize) -> Inputs {
+    fn layer_inputs(&self, layer: &Layer, tokens: usize) -> Inputs {
         let random = |count: usize| (0..count).map(|_| self.unit()).collect();
         let heads = tokens * layer.shape.value_heads;
         Inputs { x: random(tokens * COLUMNS), beta: random(heads), decay: random(heads) }
     }
 
     /// Single steps, with the kernels of a step without rounds.
-    fn single(&self, layer: &Layer, inputs: &Inputs, memory: &Memory, sequence: u32) -> Expected {
+    fn single_steps(
+        &self,
+        layer: &Layer,
+        inputs: &Inputs,
+        memory: &Memory,
+        sequence: u32,
+    ) -> Expected {
         let (heads, at) = (layer.shape.value_heads, sequence as usize);
         let mut expected = Expected::default();
         for token in 0..inputs.x.len() / COLUMNS {
@@ -128,7 +134,7 @@ impl Bench {
             [(128, 128, false), (256, 64, false), (64, 32, true), (16, 16, false), (128, 40, true)]
         {
             let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled };
-            let layer = self.layer(shape);
+            let layer = self.delta_layer(shape);
             let differ = self.rounds_of(&layer);
             let good = differ.is_empty();
             let case = format!("rounds, keys of {key_dim}, values of {value_dim}, tiled {tiled}");
@@ -161,8 +167,9 @@ impl Bench {
         let start = memory();
         let copy = || Memory { tails: self.twin(start.tails), states: self.twin(start.states) };
         let (single, rounds) = (copy(), copy());
-        let inputs = all.map(|tokens| self.inputs(layer, tokens));
-        let expected = [0, 1].map(|it| self.single(layer, &inputs[it], &single, 2 - it as u32));
+        let inputs = all.map(|tokens| self.layer_inputs(layer, tokens));
+        let expected =
+            [0, 1].map(|it| self.single_steps(layer, &inputs[it], &single, 2 - it as u32));
         let row = launch::round_row(&layer.shape);
         let stride = launch::ROUND_PLACES * row;
         // Not a number where nothing was noted.
@@ -172,7 +179,7 @@ impl Bench {
             let plan = plan(turn);
             let mut batch = Batch::default();
             for it in 0..2 {
-                let wrong = self.inputs(layer, plan[it].0);
+                let wrong = self.layer_inputs(layer, plan[it].0);
                 batch.add(layer, (&inputs[it], at[it], plan[it].1), &wrong, plan[it].0);
                 batch.place(2 - it as u32, at[it], plan[it].0, lags[it]);
             }
@@ -206,7 +213,7 @@ impl Bench {
             let it = turn % 4;
             if it < 2 && at[it] > 0 {
                 if lags[it] > 0 {
-                    self.apply(layer, 2 - it as u32, at[it], lags[it], &rounds, &ring);
+                    self.apply_kept(layer, 2 - it as u32, at[it], lags[it], &rounds, &ring);
                     lags[it] = 0;
                 }
                 let part = |span: Span<f32>, each| self.read(span.part((2 - it) * each, each));
@@ -261,7 +268,7 @@ impl Bench {
         (self.read(mixed), self.read(out))
     }
 
-    fn apply(
+    fn apply_kept(
         &self,
         layer: &Layer,
         sequence: u32,
@@ -374,7 +381,7 @@ impl Bench {
             value_dim: 128,
             tiled: false,
         };
-        let layer = self.layer(shape);
+        let layer = self.delta_layer(shape);
         let row = launch::round_row(&shape);
         let stride = launch::ROUND_PLACES * row;
         let ring = RoundRing { values: self.random(4 * stride), stride, row };

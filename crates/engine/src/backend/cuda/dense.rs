@@ -43,17 +43,17 @@ impl CudaBackend {
 
     /// A step, operation by operation, of `Normed`.
     fn dense_rows(&self, dense: &Dense, [gate, up, down]: [Matrix; 3]) -> Result<(), CudaError> {
-        let (stream, tokens, width) = (&self.stream, self.tokens, self.tokens * gate.rows());
+        let (stream, width) = (&self.stream, self.tokens * gate.rows());
         let gates = self.buffers.shared_gate.part(0, width);
         let ups = self.buffers.shared_up.part(0, width);
         let out = self.register(dense.to.unwrap_or(Register::Residual));
         let normed = self.register(Register::Normed);
-        launch::linear(stream, normed, tokens, &[(gate, gates), (up, ups)], false)?;
+        self.products(normed, &[(gate, gates), (up, ups)], false)?;
         if dense.activation == Activation::GeGlu {
             launch::gelu_pairs(stream, gates, ups, width)?;
         }
         launch::swiglu(stream, gates, ups, width)?;
-        launch::linear(stream, gates, tokens, &[(down, out)], dense.to.is_none())
+        self.products(gates, &[(down, out)], dense.to.is_none())
     }
 
     /// A chunk of a prompt, of `Normed`.

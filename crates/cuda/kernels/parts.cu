@@ -95,6 +95,16 @@ extern "C" __global__ void gelu_pairs(const __grid_constant__ GeluArguments a) {
     a.gate[i] = v.x, a.up[i] = v.y;
 }
 
+// gate = GELU(gate) * up
+extern "C" __global__ void geglu(const __grid_constant__ GeluArguments a) {
+    await_inputs();
+    release_next();
+    uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.count) return;
+    float2 v = gelu_as_silu({__ldcg(a.gate + i), __ldcg(a.up + i)});
+    a.gate[i] = silu(v.x) * v.y;
+}
+
 struct PrepareArguments {
     float* gate;                 // [pairs, inner], as the matrices gave them
     float* up;

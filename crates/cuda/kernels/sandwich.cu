@@ -2,6 +2,16 @@
 // factors, capped logits; and norms of heads without a weight.
 #include "common.cuh"
 
+// 1 / rms of a row. By all threads of a block.
+__device__ inline float inverse_rms(const float* x, uint32_t width, float epsilon, float* scratch) {
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) {
+        float v = __ldcg(x + i);
+        sum += v * v;
+    }
+    return rsqrtf(block_sum(sum, scratch) / float(width) + epsilon);
+}
+
 struct NormRowsArguments {
     const float* x;              // [rows, width]
     const float* weight;         // [width]; null for ones
@@ -19,16 +29,73 @@ extern "C" __global__ void norm_rows(const __grid_constant__ NormRowsArguments a
     release_next();
     const float* x = a.x + size_t(blockIdx.x) * a.width;
     float* out = a.out + size_t(blockIdx.x) * a.width;
-    float sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
-        float v = __ldcg(x + i);
-        sum += v * v;
-    }
-    float scale = rsqrtf(block_sum(sum, scratch) / float(a.width) + a.epsilon);
+    float scale = inverse_rms(x, a.width, a.epsilon, scratch);
     for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
         float v = __ldcg(x + i) * scale;
         if (a.weight) v *= a.weight[i];
         out[i] = a.add ? __ldcg(out + i) + v : v;
+    }
+}
+
+struct BetweenArguments {
+    float* branch;               // [tokens, width]: becomes its norm
+    const float* branch_weight;  // [width]
+    const float* x;              // [tokens, width]
+    const float* first_weight;   // [width]: of two norms of x
+    const float* second_weight;
+    float* first;                // [tokens, width]
+    float* second;
+    uint32_t width;
+    float epsilon;
+};
+
+// The norms between a dense network and a mixture. Grid: (tokens, 2), 512 threads.
+extern "C" __global__ void norm_between(const __grid_constant__ BetweenArguments a) {
+    __shared__ float scratch[32];
+    await_inputs();
+    release_next();
+    size_t row = size_t(blockIdx.x) * a.width;
+    const float* x = (blockIdx.y == 0 ? a.x : a.branch) + row;
+    float scale = inverse_rms(x, a.width, a.epsilon, scratch);
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float v = __ldcg(x + i) * scale;
+        if (blockIdx.y == 1) {
+            a.branch[row + i] = v * a.branch_weight[i];
+        } else {
+            a.first[row + i] = v * a.first_weight[i];
+            a.second[row + i] = v * a.second_weight[i];
+        }
+    }
+}
+
+struct JoinArguments {
+    const float* x;              // [tokens, width]
+    const float* weight;         // [width]: of its norm
+    float* branch;               // [tokens, width] += that
+    const float* branch_weight;  // [width]: of the norm of the sum
+    float* out;                  // [tokens, width] += that
+    const float* factor;         // one number, times which it then is
+    uint32_t width;
+    float epsilon;
+};
+
+// The end of a layer with two networks. A thread reads what it has written. Grid: tokens, 512 threads.
+extern "C" __global__ void norm_join(const __grid_constant__ JoinArguments a) {
+    __shared__ float scratch[32];
+    await_inputs();
+    release_next();
+    size_t row = size_t(blockIdx.x) * a.width;
+    float scale = inverse_rms(a.x + row, a.width, a.epsilon, scratch), sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float v = __ldcg(a.branch + row + i) + __ldcg(a.x + row + i) * scale * a.weight[i];
+        a.branch[row + i] = v;
+        sum += v * v;
+    }
+    scale = rsqrtf(block_sum(sum, scratch) / float(a.width) + a.epsilon);
+    float factor = *a.factor;
+    for (uint32_t i = threadIdx.x; i < a.width; i += blockDim.x) {
+        float v = a.branch[row + i] * scale * a.branch_weight[i];
+        a.out[row + i] = (__ldcg(a.out + row + i) + v) * factor;
     }
 }
 

@@ -340,6 +340,8 @@ impl Bench {
             gated: true,
             keys,
             values,
+            norm_values: false,
+            positions,
             query_norm,
             key_norm,
             rotation,

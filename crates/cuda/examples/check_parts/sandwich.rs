@@ -1,8 +1,12 @@
 //! What some families do to the stream in addition to what blocks add to it, and GELU, against f64 on the host: a part
 //! of the example `check`.
 
-use cuda::launch::{self, ExpertActivation, ExpertStep, Factor};
-use cuda::{ExpertShapes, Matrix};
+use cuda::launch::{
+    self, AttentionShape, ExpertActivation, ExpertStep, Factor, HeadsStep, KeyValueCache,
+    NormsBetween, NormsJoin, Rotation,
+};
+use cuda::{ExpertShapes, Matrix, Span};
+use kernels::KvType;
 use kernels::format::{BlockFormat, Encoding, FloatType};
 
 use super::{Bench, Shared};
@@ -19,6 +23,10 @@ impl Bench {
         for (rows, width) in [(3, 2816), (5, 704), (40, 256), (7, 512), (2, 40)] {
             self.norm_rows(rows, width);
         }
+        for (tokens, width) in [(1, 2816), (3, 352), (2, 40)] {
+            self.norms_together(tokens, width);
+        }
+        self.normed_heads();
         self.factors();
         self.gelu();
         for encoding in [
@@ -63,6 +71,134 @@ impl Bench {
         self.same_bits("  in place", &self.read(x), &self.read(other));
     }
 
+    /// Norms at once against the same one by one.
+    fn norms_together(&self, tokens: usize, width: usize) {
+        let (stream, epsilon, rows) = (&self.stream, 1e-6, (tokens, width));
+        let (branch, x) = (self.random(tokens * width), self.random(tokens * width));
+        let weights = [(); 4].map(|()| self.random(width));
+        let out = [(); 2].map(|()| self.poison(tokens * width));
+        let together = self.twin(branch);
+        let norms = NormsBetween {
+            branch: together,
+            branch_weight: weights[0],
+            x,
+            weights: [weights[1], weights[2]],
+            out,
+            epsilon,
+        };
+        launch::norm_between(stream, tokens, &norms).unwrap();
+        let case = format!("[{tokens}, {width}]");
+        launch::norm_rows(stream, rows, branch, Some(weights[0]), epsilon, branch, false).unwrap();
+        self.compare(&format!("norms at once of {case}: branch"), together, branch);
+        for (found, weight) in out.into_iter().zip([weights[1], weights[2]]) {
+            let alone = self.poison(tokens * width);
+            launch::norm_rows(stream, rows, x, Some(weight), epsilon, alone, false).unwrap();
+            self.compare("  of the stream", found, alone);
+        }
+        let (stream_before, factor) = (self.random(tokens * width), self.floats(&[0.73]));
+        let joined = self.twin(stream_before);
+        let join = NormsJoin {
+            x,
+            weight: weights[1],
+            branch: together,
+            branch_weight: weights[3],
+            out: joined,
+            factor,
+            epsilon,
+        };
+        launch::norm_join(stream, tokens, &join).unwrap();
+        launch::norm_rows(stream, rows, x, Some(weights[1]), epsilon, branch, true).unwrap();
+        let out = stream_before;
+        launch::norm_rows(stream, rows, branch, Some(weights[3]), epsilon, out, true).unwrap();
+        launch::scale(stream, out, Factor::Stored(factor)).unwrap();
+        self.compare("  joined", joined, out);
+    }
+
+    /// Heads of a step whose values are normed, of keys or of their own, and whose rows lie elsewhere than their
+    /// positions say, against the same one by one.
+    fn normed_heads(&self) {
+        for (heads, key_heads, dim, own, kv_type) in [
+            (16, 2, 512, false, KvType::F16),
+            (16, 8, 256, true, KvType::F16),
+            (4, 2, 64, true, KvType::F32),
+            (4, 1, 128, false, KvType::Q8),
+        ] {
+            let (stream, tokens, context) = (&self.stream, 2, 48);
+            let shape = AttentionShape {
+                query_heads: heads,
+                key_value_heads: key_heads,
+                dim,
+                scale: Some(1.0),
+            };
+            let projected = self.random(tokens * heads * dim);
+            let [keys, values] = [(); 2].map(|()| self.random(tokens * key_heads * dim));
+            let values = if own { values } else { keys };
+            let norms = [(); 2].map(|()| self.random(dim));
+            let angles: Vec<f32> = (0..dim / 2)
+                .map(|pair| if pair < dim / 8 { 0.9f32.powi(pair as i32) } else { 0.0 })
+                .collect();
+            let rotation = Rotation { frequencies: self.floats(&angles), magnitude: 1.0 };
+            let positions = self.words(&[1017, 40]);
+            let places = self.places(&[17, 40], &[1, 0]);
+            let bytes = 2 * context * key_heads * kv_type.bytes_of_head(dim);
+            let cache = || {
+                let [keys, values] = [(); 2].map(|()| self.bytes(&vec![0; bytes]));
+                KeyValueCache { keys, values, context, kv_type }
+            };
+            let (alone, together) = (cache(), cache());
+            let (query, key) = (self.twin(projected), self.twin(keys));
+            let value = self.poison(tokens * key_heads * dim);
+            let rows = (tokens * key_heads, dim);
+            launch::norm_rows(stream, rows, values, None, 1e-6, value, false).unwrap();
+            for (count, x, norm) in [(heads, query, norms[0]), (key_heads, key, norms[1])] {
+                let norm = Some((norm, 1e-6));
+                launch::norm_and_rotate(stream, (count, dim), x, norm, rotation, positions)
+                    .unwrap();
+            }
+            launch::append(stream, &shape, &places, &alone, key, value).unwrap();
+            let step = HeadsStep {
+                projected,
+                gated: false,
+                keys,
+                values,
+                norm_values: true,
+                positions,
+                query_norm: norms[0],
+                key_norm: norms[1],
+                rotation,
+                epsilon: 1e-6,
+                queries: self.poison(tokens * heads * dim),
+            };
+            launch::attention_heads(stream, &shape, &places, &together, &step).unwrap();
+            let case =
+                format!("{heads} / {key_heads} heads of {dim} with normed values, {kv_type}");
+            self.compare(&case, step.queries, query);
+            // A value whose last bit differs may be rounded to another one: cached rows are compared as numbers.
+            let decoded = |side: Span<u8>| {
+                let (bytes, mut row) = (self.read_bytes(side), vec![0.0; dim]);
+                let rows = bytes.chunks(kv_type.bytes_of_head(dim));
+                let values = rows.flat_map(|bytes| {
+                    kv_type.decode(bytes, &mut row);
+                    row.clone()
+                });
+                values.map(f64::from).collect::<Vec<f64>>()
+            };
+            for (found, expected) in [(together.keys, alone.keys), (together.values, alone.values)]
+            {
+                let (a, b) = (decoded(found), decoded(expected));
+                let error: f64 = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum();
+                let norm: f64 = b.iter().map(|b| b.powi(2)).sum();
+                let relative = (error / norm).sqrt();
+                let good = relative < 1e-3;
+                println!(
+                    "  cached rows: relative {relative:.1e}{}",
+                    if good { "" } else { " FAILED" }
+                );
+                self.failed.set(self.failed.get() || !good);
+            }
+        }
+    }
+
     fn factors(&self) {
         let x = self.random(5001);
         let host = self.read(x);
@@ -88,9 +224,12 @@ impl Bench {
         gates.extend([0.0, -0.0, 19.9, 20.1, -19.9, -20.1, 300.0, -300.0, 1e20, -1e20, 1e-30]);
         let ups: Vec<f32> = gates.iter().map(|_| self.unit()).collect();
         let (gate, up, count) = (self.floats(&gates), self.floats(&ups), gates.len());
+        let (at_once, other) = (self.twin(gate), up);
+        launch::geglu(&self.stream, at_once, other, count).unwrap();
         launch::gelu_pairs(&self.stream, gate, up, count).unwrap();
         launch::swiglu(&self.stream, gate, up, count).unwrap();
         let found = self.read(gate);
+        self.same_bits("GELU at once", &self.read(at_once), &found);
         let mut largest = 0.0f64;
         for ((&found, &gate), &up) in found.iter().zip(&gates).zip(&ups) {
             let expected = gelu(f64::from(gate)) * f64::from(up);

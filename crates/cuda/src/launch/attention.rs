@@ -414,7 +414,8 @@ mirrors! {
         query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
         dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
     } for AttendPlain1, AttendPlain4, AttendPlainWide1, AttendPlainWide2, AttendStepF16Dim512, AttendStepBf16Dim512,
-        AttendChunkF16Dim512, AttendChunkBf16Dim512, AttendChunkF16Dim512Small, AttendChunkBf16Dim512Small, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
+        AttendChunkF16Dim512, AttendChunkBf16Dim512, AttendChunkF16Dim512Small, AttendChunkBf16Dim512Small, AttendJoin,
+        AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,
         AttendChunkBf16Dim256, AttendChunkBf16Small, AttendStepQ8Dim128, AttendStepQ8Dim256, AttendChunkQ8Dim128,

@@ -183,8 +183,8 @@ struct GeluArguments {
     count: u64,
 }
 
-/// Makes of `count` values of `gate` and `up` what `silu(gate) * up` then is `gelu(gate) * up` of, the GELU approximated
-/// by a hyperbolic tangent.
+/// Makes of `count` values of `gate` and `up` what `silu(gate) * up` then is `gelu(gate) * up` of, the GELU
+/// approximated by a hyperbolic tangent.
 ///
 /// # Errors
 /// The device failed.
@@ -199,6 +199,24 @@ pub fn gelu_pairs(
     let arguments = GeluArguments { gate: gate.address, up: up.address, count: count as u64 };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::GeluPairs, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
+}
+
+/// `gate = GELU(gate) * up` over `count` values.
+///
+/// # Errors
+/// The device failed.
+pub fn geglu(
+    stream: &Stream,
+    gate: Span<f32>,
+    up: Span<f32>,
+    count: usize,
+) -> Result<(), CudaError> {
+    expect("gate values", gate.len(), count);
+    expect("up values", up.len(), count);
+    let arguments = GeluArguments { gate: gate.address, up: up.address, count: count as u64 };
+    let grid = (count.div_ceil(256), 1, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch_overlapping(Kernel::Geglu, grid, 256, 0, &arguments) }
 }
 
 /// Makes of gate and up `[pairs, inner]`, as their matrices gave them, what `silu(gate) * up` then is the activation
@@ -237,7 +255,7 @@ mirrors! {
     ActivationArguments as Activation { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared, gelu, padding };
     PrepareArguments as PrepareArguments { gate, up, starts, addresses, activation, experts, inner } for PreparePairs;
     LimitArguments as LimitArguments { gate, up, count, limit, padding } for Limit;
-    GeluArguments as GeluArguments { gate, up, count } for GeluPairs;
+    GeluArguments as GeluArguments { gate, up, count } for GeluPairs, Geglu;
     ExpertPartsArguments as ExpertPartsArguments { experts, activation } for ExpertInnerParts, ExpertOuterParts,
         ExpertInnerPartsPlanes, ExpertOuterPartsPlanes;
 }

@@ -50,6 +50,121 @@ pub fn norm_rows(
     unsafe { stream.launch_overlapping(Kernel::NormRows, (rows, 1, 1), threads, 0, &arguments) }
 }
 
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct BetweenArguments {
+    branch: u64,
+    branch_weight: u64,
+    x: u64,
+    first_weight: u64,
+    second_weight: u64,
+    first: u64,
+    second: u64,
+    width: u32,
+    epsilon: f32,
+}
+
+/// The norms between a dense network and a mixture that read the same stream; rows `[tokens, width]`.
+#[derive(Clone, Copy)]
+pub struct NormsBetween {
+    /// What the dense network gave: its rows become their norms.
+    pub branch: Span<f32>,
+    /// Weight of that norm.
+    pub branch_weight: Span<f32>,
+    /// The stream.
+    pub x: Span<f32>,
+    /// Weights of two norms of the stream.
+    pub weights: [Span<f32>; 2],
+    /// Where these go.
+    pub out: [Span<f32>; 2],
+    /// Added to mean squares.
+    pub epsilon: f32,
+}
+
+/// All norms of `norms` at once.
+///
+/// # Errors
+/// The device failed.
+pub fn norm_between(stream: &Stream, tokens: usize, norms: &NormsBetween) -> Result<(), CudaError> {
+    let width = norms.branch_weight.len();
+    for span in [norms.branch, norms.x].into_iter().chain(norms.out) {
+        expect("rows of norms", span.len(), tokens * width);
+    }
+    norms.weights.iter().for_each(|weight| expect("weights of a norm", weight.len(), width));
+    let arguments = BetweenArguments {
+        branch: norms.branch.address,
+        branch_weight: norms.branch_weight.address,
+        x: norms.x.address,
+        first_weight: norms.weights[0].address,
+        second_weight: norms.weights[1].address,
+        first: norms.out[0].address,
+        second: norms.out[1].address,
+        width: width as u32,
+        epsilon: norms.epsilon,
+    };
+    let grid = (tokens, 2, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch_overlapping(Kernel::NormBetween, grid, ROW_THREADS, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct JoinArguments {
+    x: u64,
+    weight: u64,
+    branch: u64,
+    branch_weight: u64,
+    out: u64,
+    factor: u64,
+    width: u32,
+    epsilon: f32,
+}
+
+/// The end of a layer with two networks; rows `[tokens, width]`.
+#[derive(Clone, Copy)]
+pub struct NormsJoin {
+    /// What the mixture gave.
+    pub x: Span<f32>,
+    /// Weight of its norm.
+    pub weight: Span<f32>,
+    /// To which that is added.
+    pub branch: Span<f32>,
+    /// Weight of the norm of the sum.
+    pub branch_weight: Span<f32>,
+    /// The stream, to which that is added.
+    pub out: Span<f32>,
+    /// One number, times which the stream then is.
+    pub factor: Span<f32>,
+    /// Added to mean squares.
+    pub epsilon: f32,
+}
+
+/// `branch += norm(x)`, then `out = (out + norm(branch)) * factor`.
+///
+/// # Errors
+/// The device failed.
+pub fn norm_join(stream: &Stream, tokens: usize, join: &NormsJoin) -> Result<(), CudaError> {
+    let width = join.weight.len();
+    for span in [join.x, join.branch, join.out] {
+        expect("rows of norms", span.len(), tokens * width);
+    }
+    expect("weights of a norm", join.branch_weight.len(), width);
+    expect("a factor", join.factor.len(), 1);
+    let arguments = JoinArguments {
+        x: join.x.address,
+        weight: join.weight.address,
+        branch: join.branch.address,
+        branch_weight: join.branch_weight.address,
+        out: join.out.address,
+        factor: join.factor.address,
+        width: width as u32,
+        epsilon: join.epsilon,
+    };
+    let grid = (tokens, 1, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch_overlapping(Kernel::NormJoin, grid, ROW_THREADS, 0, &arguments) }
+}
+
 /// What values are multiplied by.
 #[derive(Clone, Copy)]
 pub enum Factor {
@@ -112,6 +227,10 @@ pub fn cap(stream: &Stream, x: Span<f32>, cap: f32) -> Result<(), CudaError> {
 
 mirrors! {
     NormRowsArguments as NormRowsArguments { x, weight, out, width, epsilon, add, padding } for NormRows;
+    BetweenArguments as BetweenArguments {
+        branch, branch_weight, x, first_weight, second_weight, first, second, width, epsilon
+    } for NormBetween;
+    JoinArguments as JoinArguments { x, weight, branch, branch_weight, out, factor, width, epsilon } for NormJoin;
     ScaleArguments as ScaleArguments { x, factor, count, constant, padding } for Scale;
     CapArguments as CapArguments { x, count, cap, padding } for Cap;
 }

@@ -138,12 +138,13 @@ fn gemma_is_computed_on_cuda_and_refused_on_other_gpus() {
         assert_eq!(launches(row, "processor"), operations(row));
         assert_eq!(launches(row, "CUDA, a chunk of a prompt"), operations(row));
     }
-    // A step's norm, dense network and mixture stay apart: their outputs are normed before they are added.
+    // A step has norms that follow each other at once, and heads with what they append.
     let step = launches(&rows[0], "CUDA, a step");
     for launch in [
-        "dense network -> Branch",
+        "norms and rotation of heads at once; attention",
+        "three norms at once",
         "mixture of experts -> Normed",
-        "norm, added Branch -> Residual",
+        "two norms, added, and scale at once",
     ] {
         assert!(step.contains(&launch), "{launch}: {step:?}");
     }

@@ -22,23 +22,33 @@ impl CudaBackend {
 
     /// The same of the residual stream, normed, by fused kernels.
     pub(super) fn fused_dense(&mut self, norm: VectorId, dense: &Dense) {
-        let [gate, up, down] = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
-        self.run(|this| this.dense_step(norm, gate, up, down));
+        let matrices = [dense.gate, dense.up, dense.down].map(|id| self.matrix(id));
+        self.run(|this| this.dense_step(norm, dense, matrices));
     }
 
     /// A step by fused kernels.
     fn dense_step(
         &self,
         norm: VectorId,
-        gate: Matrix,
-        up: Matrix,
-        down: Matrix,
+        dense: &Dense,
+        [gate, up, down]: [Matrix; 3],
     ) -> Result<(), CudaError> {
-        let x = self.buffers.shared_gate.part(0, self.tokens * gate.rows());
-        let job = StepJob::SwiGlu(gate, up, x);
-        launch::step_linear(&self.stream, self.tokens, &self.normed_input(norm), &[job])?;
-        let job = StepJob::Add(down, self.register(Register::Residual));
-        launch::step_linear(&self.stream, self.tokens, &StepInput::Plain { x }, &[job])
+        let (stream, tokens, width) = (&self.stream, self.tokens, self.tokens * gate.rows());
+        let (x, ups) =
+            (self.buffers.shared_gate.part(0, width), self.buffers.shared_up.part(0, width));
+        let input = self.normed_input(norm);
+        if dense.activation == Activation::GeGlu {
+            let jobs = [StepJob::Store(gate, x), StepJob::Store(up, ups)];
+            launch::step_linear(stream, tokens, &input, &jobs)?;
+            launch::geglu(stream, x, ups, width)?;
+        } else {
+            launch::step_linear(stream, tokens, &input, &[StepJob::SwiGlu(gate, up, x)])?;
+        }
+        let job = match dense.to {
+            Some(to) => StepJob::Store(down, self.register(to)),
+            None => StepJob::Add(down, self.register(Register::Residual)),
+        };
+        launch::step_linear(stream, tokens, &StepInput::Plain { x }, &[job])
     }
 
     /// A step, operation by operation, of `Normed`.
@@ -49,10 +59,10 @@ impl CudaBackend {
         let out = self.register(dense.to.unwrap_or(Register::Residual));
         let normed = self.register(Register::Normed);
         self.products(normed, &[(gate, gates), (up, ups)], false)?;
-        if dense.activation == Activation::GeGlu {
-            launch::gelu_pairs(stream, gates, ups, width)?;
+        match dense.activation {
+            Activation::GeGlu => launch::geglu(stream, gates, ups, width)?,
+            _ => launch::swiglu(stream, gates, ups, width)?,
         }
-        launch::swiglu(stream, gates, ups, width)?;
         self.products(gates, &[(down, out)], dense.to.is_none())
     }
 

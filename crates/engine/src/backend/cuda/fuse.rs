@@ -59,8 +59,9 @@ pub(super) enum Launch {
     DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
     /// The gated norm of heads, and a product of that added to `Residual`.
     DeltaOutput { norm: VectorId, matrix: MatrixId },
-    /// Norms and rotation of heads with what is appended to the cache; attention.
-    Heads { norms: [VectorId; 2] },
+    /// Norms and rotation of heads with what is appended to the cache; attention. `values` are the heads whose norms
+    /// the values are, where they have one.
+    Heads { norms: [VectorId; 2], values: Option<Register> },
     /// The same of heads with gates; the gated output's product added to `Residual`.
     GatedHeads { norms: [VectorId; 2], matrix: MatrixId },
     /// The same of heads with gates, whose output no fused kernel multiplies; the split and the gate.
@@ -69,6 +70,10 @@ pub(super) enum Launch {
     NormMixture { norm: VectorId, mixture: Mixture, shared: FusedShared },
     /// The norm of `Residual`, and the network.
     NormDense { norm: VectorId, dense: Dense },
+    /// The norm of `Branch`, and those of `Residual` that router and experts read.
+    NormBetween { branch: VectorId, router: VectorId, experts: VectorId },
+    /// `Branch` with the norm of `Normed`, the norm of that added to `Residual`, which is then scaled.
+    NormJoin { mixture: VectorId, branch: VectorId, factor: VectorId },
 }
 
 impl Launch {
@@ -96,7 +101,12 @@ impl Launch {
                 "norm and router at once; routing; experts in two; the shared expert apart"
                     .to_owned()
             }
-            Self::NormDense { .. } => "norm, gate and up at once; down, added".to_owned(),
+            Self::NormDense { dense: Dense { to: None, .. }, .. } => {
+                "norm, gate and up at once; down, added".to_owned()
+            }
+            Self::NormDense { .. } => "norm, gate and up at once; activation; down".to_owned(),
+            Self::NormBetween { .. } => "three norms at once".to_owned(),
+            Self::NormJoin { .. } => "two norms, added, and scale at once".to_owned(),
         }
     }
 }
@@ -139,8 +149,12 @@ impl Facts<'_> {
 
     fn dense(&self, dense: &Dense) -> bool {
         let [gate, up] = [dense.gate, dense.up].map(self.matrix);
-        let plain = dense.activation == Activation::SwiGlu && dense.to.is_none();
-        plain && launch::step_serves_pair(self.device, &gate, &up) && self.fuses(&[dense.down])
+        // With another function the halves are products of their own.
+        let first = match dense.activation {
+            Activation::SwiGlu => launch::step_serves_pair(self.device, &gate, &up),
+            _ => self.fuses(&[dense.gate, dense.up]),
+        };
+        first && self.fuses(&[dense.down])
     }
 
     /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where
@@ -184,10 +198,10 @@ impl Facts<'_> {
 #[rustfmt::skip]
 fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
     use Op::{
-        Attend, Convolve, GatedNorm, Linear, LinearAdd, Norm, NormRotate, SigmoidGate,
-        SplitQueryGate,
+        Attend, Convolve, GatedNorm, Linear, LinearAdd, Norm, NormAdd, NormRotate, NormRow,
+        NormValues, Scale, SigmoidGate, SplitQueryGate,
     };
-    use Register::{Context, Gate, Key, Normed, Query, Residual};
+    use Register::{Branch, Context, Gate, Key, Normed, Query, Residual, RouterInput};
     match *ops {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
             Convolve { weight }, ..]
@@ -209,9 +223,17 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
             if facts.pages(layer) =>
             (Launch::SplitHeads { norms: [query, key] }, 5),
         [NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
-            Attend { sinks: None }, ..]
-            if facts.pages(layer) =>
-            (Launch::Heads { norms: [query, key] }, 3),
+            Attend { sinks: None }, ..] =>
+            (Launch::Heads { norms: [query, key], values: None }, 3),
+        [NormValues { from }, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, ..] =>
+            (Launch::Heads { norms: [query, key], values: Some(from) }, 4),
+        [NormRow { register: Branch, weight: branch }, Norm { from: Residual, weight: router, to: RouterInput },
+            Norm { from: Residual, weight: experts, to: Normed }, ..] =>
+            (Launch::NormBetween { branch, router, experts }, 3),
+        [NormAdd { from: Normed, weight: mixture, to: Branch }, NormAdd { from: Branch, weight: branch, to: Residual },
+            Scale { register: Residual, factor }, ..] =>
+            (Launch::NormJoin { mixture, branch, factor }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Op::Dense(dense), ..]
             if facts.dense(&dense) =>
             (Launch::NormDense { norm, dense }, 2),

@@ -30,6 +30,7 @@ mod products;
 mod protocol;
 mod requirements;
 mod router;
+mod sandwich;
 mod slots;
 mod speed;
 mod state;

@@ -1,6 +1,6 @@
 //! The operations of a program on an NVIDIA GPU, and the launches that stand for several.
 
-use cuda::launch::{self, Factor};
+use cuda::launch;
 use store::LayerId;
 
 use super::fuse::Launch;
@@ -28,13 +28,13 @@ impl CudaBackend {
                 self.fused_delta_inputs(layer, *norm, products, *convolution);
             }
             &Launch::DeltaOutput { norm, matrix } => self.fused_delta_output(norm, matrix),
-            &Launch::Heads { norms } => self.fused_heads(layer, false, norms),
+            &Launch::Heads { norms, values } => self.fused_heads(layer, false, norms, values),
             &Launch::GatedHeads { norms, matrix } => {
-                self.fused_heads(layer, true, norms);
+                self.fused_heads(layer, true, norms, None);
                 self.fused_gated_output(matrix);
             }
             &Launch::SplitHeads { norms } => {
-                self.fused_heads(layer, true, norms);
+                self.fused_heads(layer, true, norms, None);
                 self.split_query_gate();
                 self.sigmoid_gate(Register::Context, Register::Gate);
             }
@@ -42,6 +42,12 @@ impl CudaBackend {
                 return self.step_mixture(layer, Some((*norm, *shared)), mixture);
             }
             Launch::NormDense { norm, dense } => self.fused_dense(*norm, dense),
+            &Launch::NormBetween { branch, router, experts } => {
+                self.norm_between(branch, [router, experts]);
+            }
+            &Launch::NormJoin { mixture, branch, factor } => {
+                self.norm_join(mixture, branch, factor);
+            }
         }
         Ok(())
     }
@@ -137,30 +143,6 @@ impl CudaBackend {
             let (x, weight) = (this.register(heads), this.vector(weight));
             let rows = this.tokens * this.heads_in(layer, heads).0;
             launch::rms_norm(&this.stream, rows, x, None, weight, this.config.rms_epsilon, x)
-        });
-    }
-
-    fn norm_values(&mut self, layer: LayerId, from: Register) {
-        self.run(|this| {
-            let (count, dim) = this.heads_in(layer, from);
-            let (x, out) = (this.register(from), this.register(Register::Value));
-            let (rows, epsilon) = ((this.tokens * count, dim), this.config.rms_epsilon);
-            launch::norm_rows(&this.stream, rows, x, None, epsilon, out, false)
-        });
-    }
-
-    fn norm_add(&mut self, from: Register, weight: VectorId, to: Register) {
-        self.run(|this| {
-            let (x, weight, out) = (this.register(from), this.vector(weight), this.register(to));
-            let (rows, epsilon) = ((this.tokens, weight.len()), this.config.rms_epsilon);
-            launch::norm_rows(&this.stream, rows, x, Some(weight), epsilon, out, true)
-        });
-    }
-
-    fn scale(&mut self, register: Register, factor: VectorId) {
-        self.run(|this| {
-            let factor = Factor::Stored(this.vector(factor));
-            launch::scale(&this.stream, this.register(register), factor)
         });
     }
 

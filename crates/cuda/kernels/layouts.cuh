@@ -355,7 +355,7 @@ KERNEL(limit_pairs, LimitArguments);
 STRUCTURE(GeluArguments, 24);
 FIELD(GeluArguments, gate, layouts::Word, 0); FIELD(GeluArguments, up, layouts::Word, 8);
 FIELD(GeluArguments, count, layouts::Word, 16);
-KERNEL(gelu_pairs, GeluArguments);
+KERNEL(gelu_pairs, GeluArguments); KERNEL(geglu, GeluArguments);
 
 STRUCTURE(ExpertPartsArguments, 512);
 FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArguments, activation, Activation, 464);
@@ -368,6 +368,21 @@ FIELD(NormRowsArguments, out, layouts::Word, 16); FIELD(NormRowsArguments, width
 FIELD(NormRowsArguments, epsilon, float, 28); FIELD(NormRowsArguments, add, uint32_t, 32);
 FIELD(NormRowsArguments, padding, uint32_t, 36);
 KERNEL(norm_rows, NormRowsArguments);
+
+STRUCTURE(BetweenArguments, 64);
+FIELD(BetweenArguments, branch, layouts::Word, 0); FIELD(BetweenArguments, branch_weight, layouts::Word, 8);
+FIELD(BetweenArguments, x, layouts::Word, 16); FIELD(BetweenArguments, first_weight, layouts::Word, 24);
+FIELD(BetweenArguments, second_weight, layouts::Word, 32); FIELD(BetweenArguments, first, layouts::Word, 40);
+FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, width, uint32_t, 56);
+FIELD(BetweenArguments, epsilon, float, 60);
+KERNEL(norm_between, BetweenArguments);
+
+STRUCTURE(JoinArguments, 56);
+FIELD(JoinArguments, x, layouts::Word, 0); FIELD(JoinArguments, weight, layouts::Word, 8);
+FIELD(JoinArguments, branch, layouts::Word, 16); FIELD(JoinArguments, branch_weight, layouts::Word, 24);
+FIELD(JoinArguments, out, layouts::Word, 32); FIELD(JoinArguments, factor, layouts::Word, 40);
+FIELD(JoinArguments, width, uint32_t, 48); FIELD(JoinArguments, epsilon, float, 52);
+KERNEL(norm_join, JoinArguments);
 
 STRUCTURE(ScaleArguments, 32);
 FIELD(ScaleArguments, x, layouts::Word, 0); FIELD(ScaleArguments, factor, layouts::Word, 8);
@@ -412,18 +427,18 @@ KERNEL(several_linear_2, StepLinearArguments); KERNEL(several_linear_4, StepLine
 KERNEL(several_normed_1, StepLinearArguments); KERNEL(several_normed_2, StepLinearArguments);
 KERNEL(several_normed_4, StepLinearArguments);
 
-STRUCTURE(HeadsArguments, 128);
+STRUCTURE(HeadsArguments, 136);
 FIELD(HeadsArguments, query, layouts::Word, 0); FIELD(HeadsArguments, key, layouts::Word, 8);
 FIELD(HeadsArguments, value, layouts::Word, 16); FIELD(HeadsArguments, query_norm, layouts::Word, 24);
 FIELD(HeadsArguments, key_norm, layouts::Word, 32); FIELD(HeadsArguments, frequencies, layouts::Word, 40);
 FIELD(HeadsArguments, out, layouts::Word, 48); FIELD(HeadsArguments, cache_keys, layouts::Word, 56);
 FIELD(HeadsArguments, cache_values, layouts::Word, 64); FIELD(HeadsArguments, positions, layouts::Word, 72);
-FIELD(HeadsArguments, sequences, layouts::Word, 80); FIELD(HeadsArguments, query_heads, uint32_t, 88);
-FIELD(HeadsArguments, key_value_heads, uint32_t, 92); FIELD(HeadsArguments, dim, uint32_t, 96);
-FIELD(HeadsArguments, rotary, uint32_t, 100); FIELD(HeadsArguments, context, uint32_t, 104);
-FIELD(HeadsArguments, query_stride, uint32_t, 108); FIELD(HeadsArguments, epsilon, float, 112);
-FIELD(HeadsArguments, kv_type, uint32_t, 116); FIELD(HeadsArguments, magnitude, float, 120);
-FIELD(HeadsArguments, padding, uint32_t, 124);
+FIELD(HeadsArguments, places, layouts::Word, 80); FIELD(HeadsArguments, sequences, layouts::Word, 88);
+FIELD(HeadsArguments, query_heads, uint32_t, 96); FIELD(HeadsArguments, key_value_heads, uint32_t, 100);
+FIELD(HeadsArguments, dim, uint32_t, 104); FIELD(HeadsArguments, rotary, uint32_t, 108);
+FIELD(HeadsArguments, context, uint32_t, 112); FIELD(HeadsArguments, query_stride, uint32_t, 116);
+FIELD(HeadsArguments, epsilon, float, 120); FIELD(HeadsArguments, kv_type, uint32_t, 124);
+FIELD(HeadsArguments, magnitude, float, 128); FIELD(HeadsArguments, norm_values, uint32_t, 132);
 KERNEL(attention_heads, HeadsArguments);
 
 STRUCTURE(StepExpertArguments, 408);

@@ -1,7 +1,7 @@
 //! Layers without experts: a network that every token uses, in a step as two kernels where the matrices allow it, of a
 //! prompt in blocks of tokens, because such networks are several times as wide as an expert.
 
-use cuda::launch::{self, StepInput, StepJob};
+use cuda::launch::{self, StepJob};
 use cuda::{CudaError, Matrix};
 
 use super::buffers::DENSE_TOKENS;
@@ -44,11 +44,8 @@ impl CudaBackend {
         } else {
             launch::step_linear(stream, tokens, &input, &[StepJob::SwiGlu(gate, up, x)])?;
         }
-        let job = match dense.to {
-            Some(to) => StepJob::Store(down, self.register(to)),
-            None => StepJob::Add(down, self.register(Register::Residual)),
-        };
-        launch::step_linear(stream, tokens, &StepInput::Plain { x }, &[job])
+        let out = self.register(dense.to.unwrap_or(Register::Residual));
+        self.products(x, &[(down, out)], dense.to.is_none())
     }
 
     /// A step, operation by operation, of `Normed`.

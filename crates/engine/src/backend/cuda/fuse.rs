@@ -154,7 +154,8 @@ impl Facts<'_> {
             Activation::SwiGlu => launch::step_serves_pair(self.device, &gate, &up),
             _ => self.fuses(&[dense.gate, dense.up]),
         };
-        first && self.fuses(&[dense.down])
+        // An output that is normed may be any product: Gemma-4's has half a unit of columns too many.
+        first && (dense.to.is_some() || self.fuses(&[dense.down]))
     }
 
     /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where

@@ -101,12 +101,16 @@ impl CudaBackend {
     pub(super) fn mixture_output(&self, mixture: &Mixture) -> Result<Span<f32>, CudaError> {
         let output = match (&self.compressed, mixture.to) {
             (Some(held), _) => held.read(self.tokens),
-            // No shared expert writes there.
-            (None, Some(_)) => self.buffers.shared_out.part(0, self.tokens * self.sizes.hidden),
+            (None, Some(_)) => self.own_output(),
             (None, None) => return Ok(self.register(Register::Residual)),
         };
         self.stream.clear(output)?;
         Ok(output)
+    }
+
+    /// Where a mixture adds an output of its own, without a shared expert, which would write there.
+    pub(super) fn own_output(&self) -> Span<f32> {
+        self.buffers.shared_out.part(0, self.tokens * self.sizes.hidden)
     }
 
     /// Gives what a mixture gave to the streams where there are several, or to a register of its own.

@@ -42,11 +42,8 @@ impl CudaBackend {
                 return self.step_mixture(layer, Some((*norm, *shared)), mixture);
             }
             Launch::NormDense { norm, dense } => self.fused_dense(*norm, dense),
-            &Launch::NormBetween { branch, router, experts } => {
-                self.norm_between(branch, [router, experts]);
-            }
-            &Launch::NormJoin { mixture, branch, factor } => {
-                self.norm_join(mixture, branch, factor);
+            Launch::Sandwich { norms, mixture } => {
+                return self.step_sandwich(layer, norms, mixture);
             }
         }
         Ok(())

@@ -369,12 +369,12 @@ FIELD(NormRowsArguments, epsilon, float, 28); FIELD(NormRowsArguments, add, uint
 FIELD(NormRowsArguments, padding, uint32_t, 36);
 KERNEL(norm_rows, NormRowsArguments);
 
-STRUCTURE(BetweenArguments, 64);
+STRUCTURE(BetweenArguments, 72);
 FIELD(BetweenArguments, branch, layouts::Word, 0); FIELD(BetweenArguments, branch_weight, layouts::Word, 8);
 FIELD(BetweenArguments, x, layouts::Word, 16); FIELD(BetweenArguments, first_weight, layouts::Word, 24);
 FIELD(BetweenArguments, second_weight, layouts::Word, 32); FIELD(BetweenArguments, first, layouts::Word, 40);
-FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, width, uint32_t, 56);
-FIELD(BetweenArguments, epsilon, float, 60);
+FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, zeros, layouts::Word, 56);
+FIELD(BetweenArguments, width, uint32_t, 64); FIELD(BetweenArguments, epsilon, float, 68);
 KERNEL(norm_between, BetweenArguments);
 
 STRUCTURE(JoinArguments, 56);

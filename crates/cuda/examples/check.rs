@@ -32,6 +32,8 @@ mod bus;
 mod compressed;
 #[path = "check_parts/delta.rs"]
 mod delta;
+#[path = "check_parts/few.rs"]
+mod few;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
@@ -233,6 +235,7 @@ impl Bench {
             positions: self.words(positions),
             sequences: self.words(sequences),
             single: true,
+            end: positions.iter().max().map_or(0, |last| *last as usize + 1),
         }
     }
 
@@ -279,11 +282,7 @@ impl Bench {
                     stride,
                     out: rows(out),
                 };
-                let places = TokenPlaces {
-                    positions: places.positions.part(token, 1),
-                    sequences: places.sequences.part(token, 1),
-                    single,
-                };
+                let places = TokenPlaces { single, ..places.part(token, 1) };
                 launch::delta_rule(&self.stream, &shape, &places, &step).unwrap();
             }
             outputs.push((out, states));
@@ -571,6 +570,7 @@ pub(crate) fn run(seed: u64) {
     bench.sandwich(&pinned);
     bench.latent();
     bench.tiles();
+    bench.few();
     bench.mixture(&pinned);
     bench.blocks();
     bench.block_experts(&pinned);
@@ -591,6 +591,7 @@ pub(crate) fn run(seed: u64) {
     }
     bench.attention_table(copy);
     bench.latent_table();
+    bench.few_table();
     bench.tiles_table();
     bench.delta_table();
     for (name, shape) in SHAPES {

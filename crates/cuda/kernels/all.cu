@@ -1,5 +1,6 @@
 // One translation unit, so that one image holds every kernel.
 #include "attention.cu"
+#include "attention_chunk.cu"
 #include "attention_q8.cu"
 #include "attention_wide.cu"
 #include "compressed_attention.cu"
@@ -24,5 +25,6 @@
 #include "parts.cu"
 #include "sandwich.cu"
 #include "tile_split.cu"
+#include "tile_few.cu"
 #include "tile_blocks.cu"
 #include "layouts.cuh"

@@ -71,22 +71,23 @@ FIELD(AttendArguments, dim, uint32_t, 72); FIELD(AttendArguments, context, uint3
 FIELD(AttendArguments, splits, uint32_t, 80); FIELD(AttendArguments, tokens, uint32_t, 84);
 FIELD(AttendArguments, scale, float, 88); FIELD(AttendArguments, tokens_per_block, uint32_t, 92);
 FIELD(AttendArguments, kv_type, uint32_t, 96); FIELD(AttendArguments, stages, uint32_t, 100);
-FIELD(AttendArguments, window, uint32_t, 104); FIELD(AttendArguments, padding, uint32_t, 108);
+FIELD(AttendArguments, window, uint32_t, 104); FIELD(AttendArguments, part, uint32_t, 108);
 KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments);
 KERNEL(attend_plain_wide_1, AttendArguments); KERNEL(attend_plain_wide_2, AttendArguments);
 KERNEL(attend_step_f16_512, AttendArguments); KERNEL(attend_step_bf16_512, AttendArguments);
 KERNEL(attend_chunk_f16_512, AttendArguments); KERNEL(attend_chunk_bf16_512, AttendArguments);
 KERNEL(attend_chunk_f16_512_small, AttendArguments); KERNEL(attend_chunk_bf16_512_small, AttendArguments);
-KERNEL(attend_join, AttendArguments); KERNEL(attend_step_f16_64, AttendArguments);
-KERNEL(attend_step_f16_128, AttendArguments); KERNEL(attend_step_f16_256, AttendArguments);
-KERNEL(attend_step_bf16_64, AttendArguments); KERNEL(attend_step_bf16_128, AttendArguments);
-KERNEL(attend_step_bf16_256, AttendArguments); KERNEL(attend_chunk_f16_64, AttendArguments);
-KERNEL(attend_chunk_f16_128, AttendArguments); KERNEL(attend_chunk_f16_256, AttendArguments);
-KERNEL(attend_chunk_f16_256_small, AttendArguments); KERNEL(attend_chunk_bf16_64, AttendArguments);
-KERNEL(attend_chunk_bf16_128, AttendArguments); KERNEL(attend_chunk_bf16_256, AttendArguments);
-KERNEL(attend_chunk_bf16_256_small, AttendArguments); KERNEL(attend_step_q8_128, AttendArguments);
-KERNEL(attend_step_q8_256, AttendArguments); KERNEL(attend_chunk_q8_128, AttendArguments);
-KERNEL(attend_chunk_q8_256, AttendArguments); KERNEL(attend_chunk_q8_256_small, AttendArguments);
+KERNEL(attend_join, AttendArguments); KERNEL(attend_join_chunk, AttendArguments);
+KERNEL(attend_step_f16_64, AttendArguments); KERNEL(attend_step_f16_128, AttendArguments);
+KERNEL(attend_step_f16_256, AttendArguments); KERNEL(attend_step_bf16_64, AttendArguments);
+KERNEL(attend_step_bf16_128, AttendArguments); KERNEL(attend_step_bf16_256, AttendArguments);
+KERNEL(attend_chunk_f16_64, AttendArguments); KERNEL(attend_chunk_f16_128, AttendArguments);
+KERNEL(attend_chunk_f16_256, AttendArguments); KERNEL(attend_chunk_f16_256_small, AttendArguments);
+KERNEL(attend_chunk_bf16_64, AttendArguments); KERNEL(attend_chunk_bf16_128, AttendArguments);
+KERNEL(attend_chunk_bf16_256, AttendArguments); KERNEL(attend_chunk_bf16_256_small, AttendArguments);
+KERNEL(attend_step_q8_128, AttendArguments); KERNEL(attend_step_q8_256, AttendArguments);
+KERNEL(attend_chunk_q8_128, AttendArguments); KERNEL(attend_chunk_q8_256, AttendArguments);
+KERNEL(attend_chunk_q8_256_small, AttendArguments);
 
 STRUCTURE(TurnArguments, 64);
 FIELD(TurnArguments, x, layouts::Word, 0); FIELD(TurnArguments, weight, layouts::Word, 8);
@@ -481,6 +482,30 @@ FIELD(StreamsArguments, count, uint32_t, 28); FIELD(StreamsArguments, outputs, u
 FIELD(StreamsArguments, padding, uint32_t, 36);
 KERNEL(collapse_streams, StreamsArguments); KERNEL(spread_streams, StreamsArguments);
 KERNEL(mix_streams, StreamsArguments);
+
+STRUCTURE(TileFewJob, 64);
+FIELD(TileFewJob, matrix, Matrix, 0); FIELD(TileFewJob, out, layouts::Word, 48);
+FIELD(TileFewJob, first_block, uint32_t, 56); FIELD(TileFewJob, piece, uint32_t, 60);
+
+STRUCTURE(TileFewArguments, 456);
+FIELD(TileFewArguments, parts, layouts::Word, 0); FIELD(TileFewArguments, sums, layouts::Word, 8);
+FIELD(TileFewArguments, gather, layouts::Word, 16); FIELD(TileFewArguments, addresses, layouts::Word, 24);
+FIELD(TileFewArguments, places, layouts::Word, 32); FIELD(TileFewArguments, tiles, layouts::Word, 40);
+FIELD(TileFewArguments, tile_count, layouts::Word, 48); FIELD(TileFewArguments, job, TileFewJob[6], 56);
+FIELD(TileFewArguments, jobs, uint32_t, 440); FIELD(TileFewArguments, tokens, uint32_t, 444);
+FIELD(TileFewArguments, add, uint32_t, 448); FIELD(TileFewArguments, grouped, uint32_t, 452);
+KERNEL(few_columns_2_8, TileFewArguments); KERNEL(few_columns_2_16, TileFewArguments);
+KERNEL(few_columns_2_fine_8, TileFewArguments); KERNEL(few_columns_2_fine_16, TileFewArguments);
+KERNEL(few_columns_4_8, TileFewArguments); KERNEL(few_columns_4_16, TileFewArguments);
+KERNEL(few_columns_4_fine_8, TileFewArguments); KERNEL(few_columns_4_fine_16, TileFewArguments);
+KERNEL(few_columns_8_8, TileFewArguments); KERNEL(few_columns_8_16, TileFewArguments);
+KERNEL(few_columns_8_fine_8, TileFewArguments); KERNEL(few_columns_8_fine_16, TileFewArguments);
+KERNEL(few_rows_2_8, TileFewArguments); KERNEL(few_rows_2_16, TileFewArguments);
+KERNEL(few_rows_2_fine_8, TileFewArguments); KERNEL(few_rows_2_fine_16, TileFewArguments);
+KERNEL(few_rows_4_8, TileFewArguments); KERNEL(few_rows_4_16, TileFewArguments);
+KERNEL(few_rows_4_fine_8, TileFewArguments); KERNEL(few_rows_4_fine_16, TileFewArguments);
+KERNEL(few_rows_8_8, TileFewArguments); KERNEL(few_rows_8_16, TileFewArguments);
+KERNEL(few_rows_8_fine_8, TileFewArguments); KERNEL(few_rows_8_fine_16, TileFewArguments);
 
 STRUCTURE(TileArguments, 176);
 FIELD(TileArguments, x, layouts::Word, 0); FIELD(TileArguments, gather, layouts::Word, 8);

@@ -58,11 +58,7 @@ impl Bench {
         self.compare(&format!("chunk, {name}"), out, self.floats(&expected));
         let mut pieces = Vec::new();
         for (start, end) in [(0, 1), (1, 50), (50, 200)] {
-            let places = TokenPlaces {
-                positions: places.positions.part(start, end - start),
-                sequences: places.sequences.part(start, end - start),
-                single: false,
-            };
+            let places = places.part(start, end - start);
             let query = query.part(start * width, (end - start) * width);
             pieces.extend(self.read(self.attend(shape, &cached.cache, &places, query, visible)));
         }

@@ -3,7 +3,9 @@
 use kernels::KvType;
 
 use super::{HEAD_DIM_LIMIT, Kernel, TokenPlaces, expect};
-use crate::abi::{ATTENTION_SPLITS, CacheType, PLAIN_KEYS, Q8_GROUP, STEP_KEYS, mirrors};
+use crate::abi::{
+    ATTENTION_SPLITS, CHUNK_PART, CacheType, PLAIN_KEYS, Q8_GROUP, STEP_KEYS, mirrors,
+};
 use crate::{CudaError, Span, Stream};
 
 /// Keys and values of a layer for all sequences: each `[sequences, context, key_value_heads]` rows of
@@ -99,7 +101,7 @@ struct AttendArguments {
     kv_type: u32,
     stages: u32,
     window: u32,
-    padding: u32,
+    part: u32,
 }
 
 /// What a token sees of the keys before it.
@@ -123,6 +125,13 @@ pub fn serves_cache(shape: &AttentionShape, kv_type: KvType) -> bool {
 /// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
 pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
     tokens * shape.query_heads * shape.splits() * (shape.dim + 2)
+}
+
+/// Values of the scratch with which [`attend`] shares out the context of short prompts, in a context of so many tokens: 32
+/// MiB at the most. Without it, or with more tokens, a block walks over all of it, to the same bits.
+pub fn chunk_scratch(shape: &AttentionShape, context: usize) -> usize {
+    let tokens = 64;
+    (context.div_ceil(CHUNK_PART) * tokens * shape.query_heads * (shape.dim + 2)).min(8 << 20)
 }
 
 /// Appends keys and values of the tokens to the cache.
@@ -168,6 +177,8 @@ struct Division {
     shared: usize,
     tokens_per_block: usize,
     stages: usize,
+    /// Of a prompt, by a kernel that adds up the context in parts.
+    in_parts: bool,
 }
 
 impl Division {
@@ -220,6 +231,7 @@ impl Division {
                 shared: stages * stage,
                 tokens_per_block: 1,
                 stages,
+                in_parts: false,
             });
         }
         // Of wide heads a block adds up half the columns of the values.
@@ -254,6 +266,7 @@ impl Division {
             shared: bytes(warps, keys),
             tokens_per_block,
             stages: 1,
+            in_parts: true,
         })
     }
 
@@ -285,6 +298,7 @@ impl Division {
                 shared: 2 * stages * raw(STEP_KEYS),
                 tokens_per_block: 1,
                 stages,
+                in_parts: false,
             });
         }
         let bytes = |warps: usize| (64 * warps + 4 * Q8_KEYS + Q8_KEYS / 4) * dim + raw(Q8_KEYS);
@@ -304,6 +318,7 @@ impl Division {
             shared: bytes(warps),
             tokens_per_block,
             stages: 1,
+            in_parts: false,
         })
     }
 
@@ -324,6 +339,7 @@ impl Division {
             shared: 2 * PLAIN_KEYS * shape.dim * 4,
             tokens_per_block,
             stages: 1,
+            in_parts: false,
         }
     }
 }
@@ -336,7 +352,7 @@ const Q8_KEYS: usize = 32;
 const STEP_FIXED_BYTES: usize = 4096;
 
 /// `out` = causal attention of `query` over what is visible of the cache, which holds the tokens' own keys and values.
-/// `scratch` has [`attend_scratch`] values when tokens are runs of their own.
+/// `scratch` has [`attend_scratch`] values when tokens are runs of their own, [`chunk_scratch`] for short prompts.
 ///
 /// # Errors
 /// The device failed.
@@ -360,8 +376,7 @@ pub fn attend(
     expect("sequences of tokens", places.sequences.len(), tokens);
     expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
     expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
-    let splits = if places.single { shape.splits() } else { 1 };
-    if splits > 1 {
+    if places.single && shape.splits() > 1 {
         expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
     }
     // The kernels over eight bits see all keys and know no sinks.
@@ -370,6 +385,23 @@ pub fn attend(
         .then(|| Division::tensor_cores(stream, shape, cache.kv_type, tokens, places.single))
         .flatten()
         .unwrap_or_else(|| Division::plain(shape, tokens, places.single));
+    let in_parts = division.in_parts && visible.window.is_none();
+    let mut grid = division.grid;
+    let splits = match places.single {
+        true => shape.splits(),
+        false if in_parts => {
+            let parts = places.end.div_ceil(CHUNK_PART);
+            // Blocks of their own where those of the tokens leave most of the device idle.
+            let idle = grid.0 * grid.1 * grid.2 < stream.device().info().multiprocessors;
+            let fits = tokens * shape.query_heads * parts * (shape.dim + 2) <= scratch.len();
+            if idle && fits { parts.max(1) } else { 1 }
+        }
+        false => 1,
+    };
+    let join = if places.single { Kernel::AttendJoin } else { Kernel::AttendJoinChunk };
+    if !places.single {
+        grid.2 *= splits;
+    }
     let arguments = AttendArguments {
         query: query.address,
         cache_keys: cache.keys.address,
@@ -391,16 +423,17 @@ pub fn attend(
         kv_type: cache_type(cache.kv_type),
         stages: division.stages as u32,
         window,
-        padding: 0,
+        part: if in_parts { CHUNK_PART as u32 } else { u32::MAX },
     };
-    let Division { kernel, grid, threads, shared, .. } = division;
+    let Division { kernel, threads, shared, .. } = division;
     // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
     // the caller's batch.
     unsafe {
         stream.launch_overlapping(kernel, grid, threads, shared, &arguments)?;
         if splits > 1 {
-            let grid = (shape.query_heads, tokens, shape.dim.div_ceil(64));
-            stream.launch_overlapping(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
+            let slices = if places.single { shape.dim.div_ceil(64) } else { 1 };
+            let grid = (shape.query_heads, tokens, slices);
+            stream.launch_overlapping(join, grid, 256, 0, &arguments)?;
         }
     }
     Ok(())
@@ -412,9 +445,10 @@ mirrors! {
     } for Append;
     AttendArguments as AttendArguments {
         query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
-        dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
+        dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, part
     } for AttendPlain1, AttendPlain4, AttendPlainWide1, AttendPlainWide2, AttendStepF16Dim512, AttendStepBf16Dim512,
         AttendChunkF16Dim512, AttendChunkBf16Dim512, AttendChunkF16Dim512Small, AttendChunkBf16Dim512Small, AttendJoin,
+        AttendJoinChunk,
         AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,

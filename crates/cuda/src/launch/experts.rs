@@ -2,6 +2,7 @@
 
 use super::parts::{ExpertActivation, ExpertPartsArguments};
 use super::scored::{Scored, ScoredRouteArguments};
+use super::tile_few::{FEW_TILE, few_pairs};
 use super::tiles::SMALL_TOKENS;
 use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
 use crate::abi::{BlockKind, mirrors};
@@ -437,7 +438,7 @@ pub struct Groups {
 
 /// Most tiles that the pairs of a batch make.
 pub fn tile_limit(pairs: usize, experts: usize) -> usize {
-    pairs / SMALL_TOKENS + experts.min(pairs)
+    (pairs / SMALL_TOKENS).max(pairs.min(few_pairs(experts)) / FEW_TILE) + experts.min(pairs)
 }
 
 /// Sorts the choices `[tokens, k]` by expert.
@@ -516,8 +517,11 @@ pub fn combine(
         hidden: hidden as u32,
         k: k as u32,
     };
+    // Of few tokens, the columns are shared out as well.
+    let busy = 2 * stream.device().info().multiprocessors;
+    let slices = (busy / tokens.max(1)).clamp(1, hidden.div_ceil(256));
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::Combine, (tokens, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch(Kernel::Combine, (tokens, slices, 1), 256, 0, &arguments) }
 }
 
 mirrors! {

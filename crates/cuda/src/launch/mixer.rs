@@ -185,6 +185,19 @@ pub struct TokenPlaces {
     pub sequences: Span<u32>,
     /// True when every token is a run of its own; false when all are one run.
     pub single: bool,
+    /// A position behind all tokens of a run; not used where every token is its own, whose launches are recorded.
+    pub end: usize,
+}
+
+impl TokenPlaces {
+    /// Those of `tokens` tokens from `start` on.
+    pub fn part(&self, start: usize, tokens: usize) -> Self {
+        Self {
+            positions: self.positions.part(start, tokens),
+            sequences: self.sequences.part(start, tokens),
+            ..*self
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

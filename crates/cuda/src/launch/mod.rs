@@ -36,6 +36,7 @@ kernels! {
     SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
     NormAndRotate = "norm_and_rotate", Append = "append_key_values",
     AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4", AttendJoin = "attend_join",
+    AttendJoinChunk = "attend_join_chunk",
     AttendPlainWide1 = "attend_plain_wide_1", AttendPlainWide2 = "attend_plain_wide_2",
     AttendStepF16Dim512 = "attend_step_f16_512", AttendStepBf16Dim512 = "attend_step_bf16_512",
     AttendChunkF16Dim512 = "attend_chunk_f16_512", AttendChunkBf16Dim512 = "attend_chunk_bf16_512",
@@ -76,6 +77,30 @@ kernels! {
     TileSplit4Narrow = "tile_split_4_narrow", TileSplit4Fine = "tile_split_4_fine",
     TileSplit4Small = "tile_split_4_small",
     TileSplit8 = "tile_split_8", TileSplit8Narrow = "tile_split_8_narrow",
+    FewColumns2x8 = "few_columns_2_8",
+    FewColumns2x16 = "few_columns_2_16",
+    FewColumns2Finex8 = "few_columns_2_fine_8",
+    FewColumns2Finex16 = "few_columns_2_fine_16",
+    FewColumns4x8 = "few_columns_4_8",
+    FewColumns4x16 = "few_columns_4_16",
+    FewColumns4Finex8 = "few_columns_4_fine_8",
+    FewColumns4Finex16 = "few_columns_4_fine_16",
+    FewColumns8x8 = "few_columns_8_8",
+    FewColumns8x16 = "few_columns_8_16",
+    FewColumns8Finex8 = "few_columns_8_fine_8",
+    FewColumns8Finex16 = "few_columns_8_fine_16",
+    FewRows2x8 = "few_rows_2_8",
+    FewRows2x16 = "few_rows_2_16",
+    FewRows2Finex8 = "few_rows_2_fine_8",
+    FewRows2Finex16 = "few_rows_2_fine_16",
+    FewRows4x8 = "few_rows_4_8",
+    FewRows4x16 = "few_rows_4_16",
+    FewRows4Finex8 = "few_rows_4_fine_8",
+    FewRows4Finex16 = "few_rows_4_fine_16",
+    FewRows8x8 = "few_rows_8_8",
+    FewRows8x16 = "few_rows_8_16",
+    FewRows8Finex8 = "few_rows_8_fine_8",
+    FewRows8Finex16 = "few_rows_8_fine_16",
     TileSplit8Fine = "tile_split_8_fine", TileSplit8Small = "tile_split_8_small", RankPartial = "rank_partial",
     RankFinal = "rank_final", Weigh = "weigh",
     TileBlocksQ40 = "tile_blocks_Q4_0",
@@ -306,6 +331,7 @@ mod scored;
 mod step;
 mod streams;
 mod tile_blocks;
+mod tile_few;
 mod tiles;
 pub use attention::*;
 pub use compressed::*;
@@ -320,6 +346,7 @@ pub use sandwich::*;
 pub use scored::*;
 pub use step::*;
 pub use streams::*;
+pub use tile_few::*;
 pub use tiles::*;
 
 /// Every structure that a kernel is launched with.
@@ -340,6 +367,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         scored::LAYOUTS,
         step::LAYOUTS,
         streams::LAYOUTS,
+        tile_few::LAYOUTS,
         tiles::LAYOUTS,
     ]
     .into_iter()

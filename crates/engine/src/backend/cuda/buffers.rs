@@ -126,7 +126,10 @@ impl Sizes {
         match &self.latent {
             None => {
                 let shapes = std::iter::once(&self.attention).chain(&self.windowed);
-                shapes.map(|shape| launch::attend_scratch(shape, tokens)).max().unwrap_or(0)
+                let steps = shapes.map(|shape| launch::attend_scratch(shape, tokens));
+                let context = self.cache_layer / (self.sequences * self.cache_row).max(1);
+                let prompts = launch::chunk_scratch(&self.attention, context);
+                steps.chain([prompts]).max().unwrap_or(0)
             }
             Some(latent) => launch::latent_scratch(latent, tokens),
         }

@@ -294,11 +294,7 @@ impl CudaBackend {
         for start in (0..tokens).step_by(together) {
             let count = together.min(tokens - start);
             let of_part = (first + start, count);
-            let places = TokenPlaces {
-                positions: rows.places.positions.part(start, count),
-                sequences: rows.places.sequences.part(start, count),
-                single: rows.places.single,
-            };
+            let places = rows.places.part(start, count);
             let choice = RowChoice {
                 query: self.run_rows(Register::IndexQuery, of_part, index.heads * index.dim),
                 factors: self.run_rows(Register::IndexWeights, of_part, index.heads),

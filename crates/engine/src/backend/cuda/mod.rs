@@ -266,6 +266,18 @@ impl Backend for CudaBackend {
         false
     }
 
+    fn expect_rows(&mut self, rows: &[usize]) {
+        if rows.len() <= self.sizes.logit_rows {
+            self.steps.expect_rows(rows);
+        }
+    }
+
+    /// Where no record comes from a disk: a batch then ends in the time of a few steps.
+    fn joint_tokens(&self) -> usize {
+        let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
+        if self.experts.residency.can_miss() { 0 } else { few }
+    }
+
     fn suspend(&mut self) -> Option<Suspended> {
         self.put_aside()
     }

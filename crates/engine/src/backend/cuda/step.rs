@@ -37,6 +37,11 @@ pub(super) struct Steps {
     scratch: Vec<f32>,
     /// The row of logits that was ranked last.
     pub(super) ranked_place: usize,
+    /// Tokens of a prompt's batch after which the next ones are drawn one by one: their rows of logits are computed
+    /// together, with the first that is asked for.
+    drawn: Vec<usize>,
+    /// The rows of `drawn` are there.
+    drawn_done: bool,
 }
 
 impl Steps {
@@ -53,7 +58,15 @@ impl Steps {
             half: 0,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
             ranked_place: 0,
+            drawn: Vec::new(),
+            drawn_done: false,
         })
+    }
+
+    /// Next tokens will be drawn after each of these of the batch.
+    pub(super) fn expect_rows(&mut self, rows: &[usize]) {
+        self.drawn = rows.to_vec();
+        self.drawn_done = false;
     }
 
     /// The replaced logits that were drawn for the next step are gone.
@@ -117,6 +130,7 @@ impl CudaBackend {
     pub(super) fn begin_step(&mut self) -> Result<(), EngineError> {
         self.mode = Mode::Eager;
         self.steps.head_rows = 0;
+        self.steps.drawn.clear();
         self.steps.unended = true;
         if !self.single {
             return self.upload_table();
@@ -451,11 +465,24 @@ impl CudaBackend {
         if tokens.iter().all(|&token| token < self.steps.head_rows) {
             return Ok(None);
         }
-        self.run(|this| this.head(Some(tokens), norm, head));
+        let place = match tokens {
+            [token] => self.steps.drawn.iter().position(|drawn| drawn == token),
+            _ => None,
+        };
+        if let Some(place) = place.filter(|_| self.steps.drawn_done) {
+            return Ok(Some(place));
+        }
+        let drawn = std::mem::take(&mut self.steps.drawn);
+        let rows = if place.is_some() { &drawn } else { tokens };
+        self.run(|this| this.head(Some(rows), norm, head));
         // The rows of a step's own logits are gone.
         self.steps.head_rows = 0;
         self.settle()?;
-        Ok(Some(0))
+        if place.is_some() {
+            self.steps.drawn = drawn;
+            self.steps.drawn_done = true;
+        }
+        Ok(Some(place.unwrap_or(0)))
     }
 
     /// The most likely token after one of the batch, as the device chose it.

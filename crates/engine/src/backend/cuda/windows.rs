@@ -188,6 +188,8 @@ impl CudaBackend {
             positions: self.input(3, first, tokens),
             sequences: self.input(2, first, tokens),
             single: self.single,
+            // A window's keys are not shared out.
+            end: 0,
         }
     }
 

@@ -29,6 +29,8 @@ mod bus;
 mod compressed;
 #[path = "check_parts/delta.rs"]
 mod delta;
+#[path = "check_parts/few.rs"]
+mod few;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
@@ -39,6 +41,8 @@ mod planes;
 mod rounds;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/sandwich.rs"]
+mod sandwich;
 #[path = "check_parts/scored.rs"]
 mod scored;
 #[path = "check_parts/several.rs"]
@@ -231,6 +235,7 @@ impl Bench {
             sequences: self.words(sequences),
             single: true,
             runs: None,
+            end: positions.iter().max().map_or(0, |last| *last as usize + 1),
         }
     }
 
@@ -497,23 +502,22 @@ pub(crate) fn run(seed: u64) {
     bench.several_experts(&pinned);
     bench.delta();
     bench.delta_runs();
-    bench.delta_of_several();
     bench.delta_rounds();
     bench.attention_rounds();
     bench.attention_step();
     bench.attention();
     bench.visible();
+    bench.sandwich(&pinned);
     bench.latent();
     bench.tiles();
+    bench.few();
     bench.mixture(&pinned);
     bench.blocks();
     bench.block_experts(&pinned);
-    bench.block_convolution();
     bench.planes();
     bench.plane_experts(&pinned);
     bench.waiting(&pinned);
     bench.routing();
-    bench.scored_routing();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());
@@ -527,6 +531,7 @@ pub(crate) fn run(seed: u64) {
     }
     bench.attention_table(copy);
     bench.latent_table();
+    bench.few_table();
     bench.tiles_table();
     bench.delta_table();
     bench.rounds_table();

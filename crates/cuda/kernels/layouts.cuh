@@ -72,8 +72,13 @@ FIELD(AttendArguments, context, uint32_t, 84); FIELD(AttendArguments, splits, ui
 FIELD(AttendArguments, tokens, uint32_t, 92); FIELD(AttendArguments, scale, float, 96);
 FIELD(AttendArguments, tokens_per_block, uint32_t, 100); FIELD(AttendArguments, kv_type, uint32_t, 104);
 FIELD(AttendArguments, stages, uint32_t, 108); FIELD(AttendArguments, window, uint32_t, 112);
-FIELD(AttendArguments, padding, uint32_t, 116);
-KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments); KERNEL(attend_join, AttendArguments);
+FIELD(AttendArguments, part, uint32_t, 116);
+KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments);
+KERNEL(attend_plain_wide_1, AttendArguments); KERNEL(attend_plain_wide_2, AttendArguments);
+KERNEL(attend_step_f16_512, AttendArguments); KERNEL(attend_step_bf16_512, AttendArguments);
+KERNEL(attend_chunk_f16_512, AttendArguments); KERNEL(attend_chunk_bf16_512, AttendArguments);
+KERNEL(attend_chunk_f16_512_small, AttendArguments); KERNEL(attend_chunk_bf16_512_small, AttendArguments);
+KERNEL(attend_join, AttendArguments); KERNEL(attend_join_chunk, AttendArguments);
 KERNEL(attend_step_f16_64, AttendArguments); KERNEL(attend_step_f16_128, AttendArguments);
 KERNEL(attend_step_f16_256, AttendArguments); KERNEL(attend_step_bf16_64, AttendArguments);
 KERNEL(attend_step_bf16_128, AttendArguments); KERNEL(attend_step_bf16_256, AttendArguments);
@@ -167,17 +172,18 @@ FIELD(Guess, logits, layouts::Word, 0); FIELD(Guess, table, layouts::Word, 8); F
 FIELD(Guess, depths, layouts::Word, 24); FIELD(Guess, ended, layouts::Word, 32);
 FIELD(Guess, device_slots, layouts::Word, 40); FIELD(Guess, device_bytes, layouts::Word, 48);
 
-STRUCTURE(RouteArguments, 176);
+STRUCTURE(RouteArguments, 184);
 FIELD(RouteArguments, logits, layouts::Word, 0); FIELD(RouteArguments, replaced, layouts::Word, 8);
 FIELD(RouteArguments, table, layouts::Word, 16); FIELD(RouteArguments, chosen, layouts::Word, 24);
 FIELD(RouteArguments, weights, layouts::Word, 32); FIELD(RouteArguments, addresses, layouts::Word, 40);
 FIELD(RouteArguments, uses, layouts::Word, 48); FIELD(RouteArguments, ring, layouts::Word, 56);
 FIELD(RouteArguments, posted, layouts::Word, 64); FIELD(RouteArguments, status, layouts::Word, 72);
-FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, guess, Guess, 88);
-FIELD(RouteArguments, experts, uint32_t, 144); FIELD(RouteArguments, k, uint32_t, 148);
-FIELD(RouteArguments, normalise, uint32_t, 152); FIELD(RouteArguments, first_key, uint32_t, 156);
-FIELD(RouteArguments, ring_mask, uint32_t, 160); FIELD(RouteArguments, ask, uint32_t, 164);
-FIELD(RouteArguments, layer, uint32_t, 168); FIELD(RouteArguments, padding, uint32_t, 172);
+FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, expert_scales, layouts::Word, 88);
+FIELD(RouteArguments, guess, Guess, 96); FIELD(RouteArguments, experts, uint32_t, 152);
+FIELD(RouteArguments, k, uint32_t, 156); FIELD(RouteArguments, normalise, uint32_t, 160);
+FIELD(RouteArguments, first_key, uint32_t, 164); FIELD(RouteArguments, ring_mask, uint32_t, 168);
+FIELD(RouteArguments, ask, uint32_t, 172); FIELD(RouteArguments, layer, uint32_t, 176);
+FIELD(RouteArguments, padding, uint32_t, 180);
 KERNEL(route_256, RouteArguments); KERNEL(route_512, RouteArguments); KERNEL(route_1024, RouteArguments);
 
 STRUCTURE(Ended, 24);
@@ -332,16 +338,17 @@ FIELD(BiasArguments, starts, layouts::Word, 16); FIELD(BiasArguments, width, uin
 FIELD(BiasArguments, experts, uint32_t, 28);
 KERNEL(add_bias, BiasArguments);
 
-STRUCTURE(Activation, 40);
+STRUCTURE(Activation, 48);
 FIELD(Activation, gate_bias, layouts::Word, 0); FIELD(Activation, up_bias, layouts::Word, 8);
 FIELD(Activation, down_bias, layouts::Word, 16); FIELD(Activation, alpha, float, 24);
 FIELD(Activation, limit, float, 28); FIELD(Activation, in_turns, uint32_t, 32); FIELD(Activation, shared, uint32_t, 36);
+FIELD(Activation, gelu, uint32_t, 40); FIELD(Activation, padding, uint32_t, 44);
 
-STRUCTURE(PrepareArguments, 80);
+STRUCTURE(PrepareArguments, 88);
 FIELD(PrepareArguments, gate, layouts::Word, 0); FIELD(PrepareArguments, up, layouts::Word, 8);
 FIELD(PrepareArguments, starts, layouts::Word, 16); FIELD(PrepareArguments, addresses, layouts::Word, 24);
-FIELD(PrepareArguments, activation, Activation, 32); FIELD(PrepareArguments, experts, uint32_t, 72);
-FIELD(PrepareArguments, inner, uint32_t, 76);
+FIELD(PrepareArguments, activation, Activation, 32); FIELD(PrepareArguments, experts, uint32_t, 80);
+FIELD(PrepareArguments, inner, uint32_t, 84);
 KERNEL(prepare_pairs, PrepareArguments);
 
 STRUCTURE(LimitArguments, 32);
@@ -350,7 +357,12 @@ FIELD(LimitArguments, count, layouts::Word, 16); FIELD(LimitArguments, limit, fl
 FIELD(LimitArguments, padding, uint32_t, 28);
 KERNEL(limit_pairs, LimitArguments);
 
-STRUCTURE(ExpertPartsArguments, 504);
+STRUCTURE(GeluArguments, 24);
+FIELD(GeluArguments, gate, layouts::Word, 0); FIELD(GeluArguments, up, layouts::Word, 8);
+FIELD(GeluArguments, count, layouts::Word, 16);
+KERNEL(gelu_pairs, GeluArguments); KERNEL(geglu, GeluArguments);
+
+STRUCTURE(ExpertPartsArguments, 512);
 FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArguments, activation, Activation, 464);
 KERNEL(expert_inner_parts, ExpertPartsArguments); KERNEL(expert_outer_parts, ExpertPartsArguments);
 KERNEL(expert_inner_parts_planes, ExpertPartsArguments); KERNEL(expert_outer_parts_planes, ExpertPartsArguments);
@@ -367,13 +379,46 @@ FIELD(ConvolveRunArguments, channels, uint32_t, 100); FIELD(ConvolveRunArguments
 FIELD(ConvolveRunArguments, padding, uint32_t, 108);
 KERNEL(convolve_run, ConvolveRunArguments);
 
-STRUCTURE(ScoredRouteArguments, 232);
-FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 176);
-FIELD(ScoredRouteArguments, next_bias, layouts::Word, 184); FIELD(ScoredRouteArguments, given, layouts::Word, 192);
-FIELD(ScoredRouteArguments, tokens, layouts::Word, 200); FIELD(ScoredRouteArguments, score, uint32_t, 208);
-FIELD(ScoredRouteArguments, groups, uint32_t, 212); FIELD(ScoredRouteArguments, kept, uint32_t, 216);
-FIELD(ScoredRouteArguments, scale, float, 220); FIELD(ScoredRouteArguments, columns, uint32_t, 224);
-FIELD(ScoredRouteArguments, padding, uint32_t, 228);
+STRUCTURE(NormRowsArguments, 40);
+FIELD(NormRowsArguments, x, layouts::Word, 0); FIELD(NormRowsArguments, weight, layouts::Word, 8);
+FIELD(NormRowsArguments, out, layouts::Word, 16); FIELD(NormRowsArguments, width, uint32_t, 24);
+FIELD(NormRowsArguments, epsilon, float, 28); FIELD(NormRowsArguments, add, uint32_t, 32);
+FIELD(NormRowsArguments, padding, uint32_t, 36);
+KERNEL(norm_rows, NormRowsArguments);
+
+STRUCTURE(BetweenArguments, 72);
+FIELD(BetweenArguments, branch, layouts::Word, 0); FIELD(BetweenArguments, branch_weight, layouts::Word, 8);
+FIELD(BetweenArguments, x, layouts::Word, 16); FIELD(BetweenArguments, first_weight, layouts::Word, 24);
+FIELD(BetweenArguments, second_weight, layouts::Word, 32); FIELD(BetweenArguments, first, layouts::Word, 40);
+FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, zeros, layouts::Word, 56);
+FIELD(BetweenArguments, width, uint32_t, 64); FIELD(BetweenArguments, epsilon, float, 68);
+KERNEL(norm_between, BetweenArguments);
+
+STRUCTURE(JoinArguments, 56);
+FIELD(JoinArguments, x, layouts::Word, 0); FIELD(JoinArguments, weight, layouts::Word, 8);
+FIELD(JoinArguments, branch, layouts::Word, 16); FIELD(JoinArguments, branch_weight, layouts::Word, 24);
+FIELD(JoinArguments, out, layouts::Word, 32); FIELD(JoinArguments, factor, layouts::Word, 40);
+FIELD(JoinArguments, width, uint32_t, 48); FIELD(JoinArguments, epsilon, float, 52);
+KERNEL(norm_join, JoinArguments);
+
+STRUCTURE(ScaleArguments, 32);
+FIELD(ScaleArguments, x, layouts::Word, 0); FIELD(ScaleArguments, factor, layouts::Word, 8);
+FIELD(ScaleArguments, count, layouts::Word, 16); FIELD(ScaleArguments, constant, float, 24);
+FIELD(ScaleArguments, padding, uint32_t, 28);
+KERNEL(scale_values, ScaleArguments);
+
+STRUCTURE(CapArguments, 24);
+FIELD(CapArguments, x, layouts::Word, 0); FIELD(CapArguments, count, layouts::Word, 8);
+FIELD(CapArguments, cap, float, 16); FIELD(CapArguments, padding, uint32_t, 20);
+KERNEL(cap_values, CapArguments);
+
+STRUCTURE(ScoredRouteArguments, 240);
+FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 184);
+FIELD(ScoredRouteArguments, next_bias, layouts::Word, 192); FIELD(ScoredRouteArguments, given, layouts::Word, 200);
+FIELD(ScoredRouteArguments, tokens, layouts::Word, 208); FIELD(ScoredRouteArguments, score, uint32_t, 216);
+FIELD(ScoredRouteArguments, groups, uint32_t, 220); FIELD(ScoredRouteArguments, kept, uint32_t, 224);
+FIELD(ScoredRouteArguments, scale, float, 228); FIELD(ScoredRouteArguments, columns, uint32_t, 232);
+FIELD(ScoredRouteArguments, least_sum, float, 236);
 KERNEL(route_scored, ScoredRouteArguments);
 
 STRUCTURE(Source, 40);
@@ -402,18 +447,18 @@ KERNEL(several_linear_2, StepLinearArguments); KERNEL(several_linear_4, StepLine
 KERNEL(several_normed_1, StepLinearArguments); KERNEL(several_normed_2, StepLinearArguments);
 KERNEL(several_normed_4, StepLinearArguments);
 
-STRUCTURE(HeadsArguments, 128);
+STRUCTURE(HeadsArguments, 136);
 FIELD(HeadsArguments, query, layouts::Word, 0); FIELD(HeadsArguments, key, layouts::Word, 8);
 FIELD(HeadsArguments, value, layouts::Word, 16); FIELD(HeadsArguments, query_norm, layouts::Word, 24);
 FIELD(HeadsArguments, key_norm, layouts::Word, 32); FIELD(HeadsArguments, frequencies, layouts::Word, 40);
 FIELD(HeadsArguments, out, layouts::Word, 48); FIELD(HeadsArguments, cache_keys, layouts::Word, 56);
 FIELD(HeadsArguments, cache_values, layouts::Word, 64); FIELD(HeadsArguments, positions, layouts::Word, 72);
-FIELD(HeadsArguments, sequences, layouts::Word, 80); FIELD(HeadsArguments, query_heads, uint32_t, 88);
-FIELD(HeadsArguments, key_value_heads, uint32_t, 92); FIELD(HeadsArguments, dim, uint32_t, 96);
-FIELD(HeadsArguments, rotary, uint32_t, 100); FIELD(HeadsArguments, context, uint32_t, 104);
-FIELD(HeadsArguments, query_stride, uint32_t, 108); FIELD(HeadsArguments, epsilon, float, 112);
-FIELD(HeadsArguments, kv_type, uint32_t, 116); FIELD(HeadsArguments, magnitude, float, 120);
-FIELD(HeadsArguments, padding, uint32_t, 124);
+FIELD(HeadsArguments, places, layouts::Word, 80); FIELD(HeadsArguments, sequences, layouts::Word, 88);
+FIELD(HeadsArguments, query_heads, uint32_t, 96); FIELD(HeadsArguments, key_value_heads, uint32_t, 100);
+FIELD(HeadsArguments, dim, uint32_t, 104); FIELD(HeadsArguments, rotary, uint32_t, 108);
+FIELD(HeadsArguments, context, uint32_t, 112); FIELD(HeadsArguments, query_stride, uint32_t, 116);
+FIELD(HeadsArguments, epsilon, float, 120); FIELD(HeadsArguments, kv_type, uint32_t, 124);
+FIELD(HeadsArguments, magnitude, float, 128); FIELD(HeadsArguments, norm_values, uint32_t, 132);
 KERNEL(attention_heads, HeadsArguments);
 
 STRUCTURE(StepExpertArguments, 408);
@@ -456,6 +501,30 @@ FIELD(StreamsArguments, count, uint32_t, 28); FIELD(StreamsArguments, outputs, u
 FIELD(StreamsArguments, padding, uint32_t, 36);
 KERNEL(collapse_streams, StreamsArguments); KERNEL(spread_streams, StreamsArguments);
 KERNEL(mix_streams, StreamsArguments);
+
+STRUCTURE(TileFewJob, 64);
+FIELD(TileFewJob, matrix, Matrix, 0); FIELD(TileFewJob, out, layouts::Word, 48);
+FIELD(TileFewJob, first_block, uint32_t, 56); FIELD(TileFewJob, piece, uint32_t, 60);
+
+STRUCTURE(TileFewArguments, 456);
+FIELD(TileFewArguments, parts, layouts::Word, 0); FIELD(TileFewArguments, sums, layouts::Word, 8);
+FIELD(TileFewArguments, gather, layouts::Word, 16); FIELD(TileFewArguments, addresses, layouts::Word, 24);
+FIELD(TileFewArguments, places, layouts::Word, 32); FIELD(TileFewArguments, tiles, layouts::Word, 40);
+FIELD(TileFewArguments, tile_count, layouts::Word, 48); FIELD(TileFewArguments, job, TileFewJob[6], 56);
+FIELD(TileFewArguments, jobs, uint32_t, 440); FIELD(TileFewArguments, tokens, uint32_t, 444);
+FIELD(TileFewArguments, add, uint32_t, 448); FIELD(TileFewArguments, grouped, uint32_t, 452);
+KERNEL(few_columns_2_8, TileFewArguments); KERNEL(few_columns_2_16, TileFewArguments);
+KERNEL(few_columns_2_fine_8, TileFewArguments); KERNEL(few_columns_2_fine_16, TileFewArguments);
+KERNEL(few_columns_4_8, TileFewArguments); KERNEL(few_columns_4_16, TileFewArguments);
+KERNEL(few_columns_4_fine_8, TileFewArguments); KERNEL(few_columns_4_fine_16, TileFewArguments);
+KERNEL(few_columns_8_8, TileFewArguments); KERNEL(few_columns_8_16, TileFewArguments);
+KERNEL(few_columns_8_fine_8, TileFewArguments); KERNEL(few_columns_8_fine_16, TileFewArguments);
+KERNEL(few_rows_2_8, TileFewArguments); KERNEL(few_rows_2_16, TileFewArguments);
+KERNEL(few_rows_2_fine_8, TileFewArguments); KERNEL(few_rows_2_fine_16, TileFewArguments);
+KERNEL(few_rows_4_8, TileFewArguments); KERNEL(few_rows_4_16, TileFewArguments);
+KERNEL(few_rows_4_fine_8, TileFewArguments); KERNEL(few_rows_4_fine_16, TileFewArguments);
+KERNEL(few_rows_8_8, TileFewArguments); KERNEL(few_rows_8_16, TileFewArguments);
+KERNEL(few_rows_8_fine_8, TileFewArguments); KERNEL(few_rows_8_fine_16, TileFewArguments);
 
 STRUCTURE(TileArguments, 176);
 FIELD(TileArguments, x, layouts::Word, 0); FIELD(TileArguments, gather, layouts::Word, 8);

@@ -82,12 +82,16 @@ constants! {
     pub(crate) const TILE_ROWS: usize = 128;
     /// Most tokens of one tile of products with split activations.
     pub const SPLIT_TOKENS: usize = 128;
+    /// Matrices of one product of few tokens with split activations.
+    pub(crate) const TILE_FEW_JOBS: usize = 6;
     /// Columns whose activations are split together.
     pub(crate) const SPLIT_COLUMNS: usize = 64;
     /// Most parts that the context of a step's token is cut into.
     pub(crate) const ATTENTION_SPLITS: usize = 64;
     /// Keys of a tile of a step; parts of a context are multiples of it.
     pub(crate) const STEP_KEYS: usize = 32;
+    /// Keys of a prompt's context that are added up by themselves.
+    pub(crate) const CHUNK_PART: usize = 1024;
     /// Keys of a tile of attention in f32.
     pub(crate) const PLAIN_KEYS: usize = 16;
     /// Tokens of a prompt whose inputs the delta rule copies together.
@@ -186,8 +190,10 @@ codes! {
     }
     /// A matrix of an expert, by its place in a record's list of places.
     enum ExpertPart { Gate = GATE, Up = UP, Down = DOWN }
-    /// What experts are chosen and weighed by, where it is a function of each logit alone.
-    enum ScoreKind { Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS }
+    /// What experts are chosen and weighed by, where a bias may move the choice.
+    enum ScoreKind {
+        Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS, Softmax = SCORE_SOFTMAX,
+    }
 }
 
 /// A field of a structure.

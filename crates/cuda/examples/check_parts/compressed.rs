@@ -193,6 +193,7 @@ impl Bench {
                     sequences: all.sequences.part(first, count),
                     single,
                     runs: None,
+                    end: all.end,
                 },
                 states: state_values,
                 state_stride: case.state(),

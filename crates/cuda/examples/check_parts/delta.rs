@@ -119,12 +119,7 @@ impl Bench {
                     stride,
                     out: rows(out),
                 };
-                let places = TokenPlaces {
-                    positions: places.positions.part(token, 1),
-                    sequences: places.sequences.part(token, 1),
-                    single,
-                    runs: None,
-                };
+                let places = TokenPlaces { single, ..places.part(token, 1) };
                 launch::delta_rule(&self.stream, &shape, &places, &step).unwrap();
             }
             outputs.push((out, states));
@@ -161,10 +156,11 @@ impl Bench {
                 self.same_bits("  in pieces", &self.read(pieces[index]), &self.read(whole[index]));
             }
         }
+        self.delta_of_several();
     }
 
     /// Steps of several sequences against each of them alone, to the bit.
-    pub(super) fn delta_of_several(&self) {
+    fn delta_of_several(&self) {
         for (key_dim, value_dim, tokens) in [(128, 128, 8), (256, 64, 3), (64, 32, 5), (128, 40, 2)]
         {
             let shape =

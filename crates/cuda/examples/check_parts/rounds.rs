@@ -295,9 +295,9 @@ impl Bench {
 
     /// Runs of 2 to 8 tokens that append and attend, against one token after the other; over the ends of tiles and parts.
     pub(super) fn attention_rounds(&self) {
-        let shapes = [(16, 2, 128), (8, 1, 256), (32, 4, 64), (6, 2, 40)];
+        let shapes = [(16, 2, 128), (8, 1, 256), (32, 4, 64), (6, 2, 40), (16, 2, 512)];
         for (query_heads, key_value_heads, dim) in shapes {
-            let shape = AttentionShape { query_heads, key_value_heads, dim };
+            let shape = AttentionShape { query_heads, key_value_heads, dim, scale: None };
             for kv_type in [KvType::F16, KvType::Bf16, KvType::Q8, KvType::F32] {
                 if !launch::serves_cache(&shape, kv_type) {
                     continue;

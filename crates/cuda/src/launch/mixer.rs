@@ -187,6 +187,20 @@ pub struct TokenPlaces {
     pub single: bool,
     /// Of a step where a run may have several tokens.
     pub runs: Option<StepRuns>,
+    /// A position behind all tokens of a run; not used where every token is its own, whose launches are recorded.
+    pub end: usize,
+}
+
+impl TokenPlaces {
+    /// Those of `tokens` tokens from `start` on. Runs are known of all tokens of a step alone.
+    pub fn part(&self, start: usize, tokens: usize) -> Self {
+        Self {
+            positions: self.positions.part(start, tokens),
+            sequences: self.sequences.part(start, tokens),
+            runs: self.runs.filter(|_| tokens == self.positions.len()),
+            ..*self
+        }
+    }
 }
 
 #[derive(Clone, Copy)]

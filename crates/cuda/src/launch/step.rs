@@ -314,6 +314,7 @@ struct HeadsArguments {
     cache_keys: u64,
     cache_values: u64,
     positions: u64,
+    places: u64,
     sequences: u64,
     query_heads: u32,
     key_value_heads: u32,
@@ -324,7 +325,7 @@ struct HeadsArguments {
     epsilon: f32,
     kv_type: u32,
     magnitude: f32,
-    padding: u32,
+    norm_values: u32,
 }
 
 /// Where [`attention_heads`] reads and writes; one row per token.
@@ -336,8 +337,12 @@ pub struct HeadsStep {
     pub gated: bool,
     /// `[key_value_heads, dim]`
     pub keys: Span<f32>,
-    /// `[key_value_heads, dim]`
+    /// `[key_value_heads, dim]`; `keys` where these, as projected, are the values.
     pub values: Span<f32>,
+    /// Whether each head of the values is normed, without a weight.
+    pub norm_values: bool,
+    /// Positions of tokens in their sequences, by which heads turn.
+    pub positions: Span<u32>,
     /// `[dim]`
     pub query_norm: Span<f32>,
     /// `[dim]`
@@ -350,7 +355,7 @@ pub struct HeadsStep {
     pub queries: Span<f32>,
 }
 
-/// Norm and rotation of query and key heads; keys and values go to the cache.
+/// Norm and rotation of query and key heads; keys and values go to the cache, where `places` says.
 ///
 /// # Errors
 /// The device failed.
@@ -371,6 +376,7 @@ pub fn attention_heads(
     expect("norm of queries", step.query_norm.len(), shape.dim);
     expect("norm of keys", step.key_norm.len(), shape.dim);
     expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("positions of tokens", step.positions.len(), tokens);
     assert!(2 * step.rotation.frequencies.len() <= shape.dim, "rotated values within a head");
     let arguments = HeadsArguments {
         query: step.projected.address,
@@ -382,7 +388,8 @@ pub fn attention_heads(
         out: step.queries.address,
         cache_keys: cache.keys.address,
         cache_values: cache.values.address,
-        positions: places.positions.address,
+        positions: step.positions.address,
+        places: places.positions.address,
         sequences: places.sequences.address,
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
@@ -393,7 +400,7 @@ pub fn attention_heads(
         epsilon: step.epsilon,
         kv_type: super::attention::cache_type(cache.kv_type),
         magnitude: step.rotation.magnitude,
-        padding: 0,
+        norm_values: u32::from(step.norm_values),
     };
     let grid = (shape.query_heads + shape.key_value_heads, tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above, positions and sequences by the caller's

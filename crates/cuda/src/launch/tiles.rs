@@ -143,8 +143,11 @@ pub fn split(
         SplitForm::Affine => Kernel::SplitTokens,
         SplitForm::Blocks => Kernel::SplitTokensBlocks,
     };
+    // Of few rows, the columns are shared out as well.
+    let busy = 2 * stream.device().info().multiprocessors;
+    let slices = (busy / blocks.max(1)).clamp(1, columns.div_ceil(8 * 32));
     // SAFETY: the structure is the kernels'; lengths were checked above; tiles name rows of the values.
-    unsafe { stream.launch(kernel, (blocks, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch(kernel, (blocks, slices, 1), 256, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]

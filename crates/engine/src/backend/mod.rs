@@ -127,6 +127,12 @@ pub trait Backend {
         Err(EngineError::Request("this device computes no rounds".to_owned()))
     }
 
+    /// Most tokens of prompts of any sequences that are one batch, run to its end without another between its layers,
+    /// because each alone would cost almost as much. 0 where a prompt is a batch of its own.
+    fn joint_tokens(&self) -> usize {
+        0
+    }
+
     /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
     /// has to finish it first.
     fn suspend(&mut self) -> Option<Suspended> {
@@ -202,6 +208,11 @@ pub trait Backend {
     ) -> Option<Result<u32, EngineError>> {
         let _ = (token, norm, head);
         None
+    }
+
+    /// Says after which tokens of the batch next ones will be drawn one by one: their logits may be computed together.
+    fn expect_rows(&mut self, rows: &[usize]) {
+        let _ = rows;
     }
 
     /// What a sampler wants of the logits after one token of the batch, into `out`, ranked on the device so that the
@@ -297,7 +308,7 @@ impl dyn Backend + '_ {
     }
 
     /// The snapshots that were asked for in the batch that has ended, in the order asked.
-    pub fn take_marks(&mut self) -> Vec<Snapshot> {
+    pub fn take_marks(&mut self) -> Vec<(SequenceId, Snapshot)> {
         self.sequences_mut().take_marks()
     }
 }

@@ -139,11 +139,12 @@ impl Sequences {
         self.marked.clear();
         let mut failed = Ok(());
         for Mark { run, state } in self.take_pending().0 {
-            let (place, length) = (self.spans[run].sequence.place(), self.spans[run].end());
+            let (sequence, length) = (self.spans[run].sequence, self.spans[run].end());
+            let place = sequence.place();
             match self.copy_pages(memory, place, length) {
                 Ok(Some(pages)) => {
                     let (rows, state) = (Arc::clone(self.layout.page_rows()), state.map(Arc::new));
-                    self.marked.push(Snapshot { length, pages, rows, state });
+                    self.marked.push((sequence, Snapshot { length, pages, rows, state }));
                 }
                 Ok(None) => {}
                 Err(error) => failed = Err(error),

@@ -128,7 +128,7 @@ pub struct Sequences {
     states: Pool<Vec<f32>>,
     spans: Vec<Span>,
     marks: Marks,
-    marked: Vec<Snapshot>,
+    marked: Vec<(SequenceId, Snapshot)>,
 }
 
 fn full() -> EngineError {
@@ -330,8 +330,8 @@ impl Sequences {
         self.finish_marks(memory)
     }
 
-    /// The snapshots that were asked for in the batch that has ended, in the order asked.
-    pub(crate) fn take_marks(&mut self) -> Vec<Snapshot> {
+    /// The snapshots that were asked for in the batch that has ended and their sequences, in the order asked.
+    pub(crate) fn take_marks(&mut self) -> Vec<(SequenceId, Snapshot)> {
         std::mem::take(&mut self.marked)
     }
 

@@ -334,7 +334,7 @@ fn every_token_finds_what_the_tokens_before_it_left() {
                     let marked = [world.texts[&sequence.0].clone(), runs[0].1.clone()].concat();
                     world.run(&runs, false, marks);
                     kept.extend(
-                        world.sequences.take_marks().into_iter().map(|it| (it, marked.clone())),
+                        world.sequences.take_marks().into_iter().map(|it| (it.1, marked.clone())),
                     );
                 }
                 (5 | 6, Some(_)) => {

@@ -65,8 +65,9 @@ pub(crate) struct ServeArguments {
     /// Name of the model that clients see (default: the folder's)
     #[arg(long, value_name = "NAME")]
     pub(crate) served_name: Option<String>,
-    /// Conversations computed together (default: up to 4, as many as leave each a long context)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    /// Conversations in progress at a time; a step computes a token of up to eight of them (default: up to 4, as many
+    /// as leave each a long context)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) sequences: Option<u8>,
     /// Requests that may wait; further ones are refused
     #[arg(long, value_name = "N", default_value_t = QUEUE_DEFAULT)]

@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 use engine::backend::cpu::{CpuOptions, Requirements};
+use engine::drafts::ROUND_TOKENS;
 use engine::model::config::ModelConfig;
 use store::cache::{SlotBudget, StoreError, StorePlan};
 use store::format::Checkpoint;
@@ -38,9 +39,9 @@ pub(super) fn parts(config: &ModelConfig, options: &CpuOptions, constant: Consta
     others.into_iter().chain(rows).collect()
 }
 
-/// Slots that one step needs: the experts of one layer for every sequence.
+/// Slots that one step needs: the experts of one layer for every sequence that it computes.
 pub(super) fn step_slots(config: &ModelConfig, options: &CpuOptions, sequences: usize) -> usize {
-    (options.top_k * sequences).min(config.moe.experts)
+    (options.top_k * sequences.min(ROUND_TOKENS)).min(config.moe.experts)
 }
 
 /// The slots that a storage mode takes at least; `None` in the mode without slots.

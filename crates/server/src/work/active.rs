@@ -83,6 +83,8 @@ pub(super) struct Active {
     pub(super) share: Duration,
     /// Layers that its chunks have passed, from where the others were when it came: prompts of like size keep step.
     pub(super) layers: usize,
+    /// The last step that it was part of, counted over all answers.
+    pub(super) stepped: u64,
     /// Where the last snapshot of its prompt was taken, and when.
     pub(super) kept: (usize, Instant),
     answer: Answer,
@@ -152,6 +154,7 @@ impl Active {
             cached,
             share,
             layers,
+            stepped: 0,
             kept: (cached, now),
             generated: 0,
             submitted: since,

@@ -19,6 +19,7 @@ mod lock;
 mod outbox;
 mod owner;
 mod panics;
+mod parts;
 mod prefix;
 mod queue;
 mod scheduler;

@@ -13,9 +13,9 @@ mirrors! {
     } for StepLinear, StepLinearAny, StepLinearBlocks, StepLinearGrids, StepLinearPlanes, SeveralLinear1,
     SeveralLinear2, SeveralLinear4, SeveralNormed1, SeveralNormed2, SeveralNormed4;
     HeadsArguments as HeadsArguments {
-        query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
-        query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type,
-        magnitude, padding
+        query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, places,
+        sequences, query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type,
+        magnitude, norm_values
     } for AttentionHeads;
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,

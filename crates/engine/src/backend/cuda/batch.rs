@@ -50,17 +50,18 @@ impl CudaBackend {
 
     /// The runs of the batch: all tokens at once when each is its own run.
     pub(super) fn places(&self) -> Vec<(usize, TokenPlaces)> {
-        let places = |first, tokens, single| TokenPlaces {
+        let places = |first, tokens, single, end| TokenPlaces {
             positions: self.input(Input::Position, first, tokens),
             sequences: self.input(Input::Sequence, first, tokens),
             single,
             runs: self.step_runs(),
+            end,
         };
         if self.single {
-            return vec![(0, places(0, self.tokens, true))];
+            return vec![(0, places(0, self.tokens, true, 0))];
         }
         let spans = self.sequences.spans().iter();
-        spans.map(|span| (span.first, places(span.first, span.tokens, false))).collect()
+        spans.map(|span| (span.first, places(span.first, span.tokens, false, span.end()))).collect()
     }
 
     /// Checks a batch against the plan, makes room for it and brings its inputs to where the device reads them.

@@ -13,7 +13,7 @@ use super::compressed_buffers::CompressedSizes;
 use super::rounds::RoundSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
-use crate::model::config::ModelConfig;
+use crate::model::config::{AttentionConfig, ModelConfig};
 use crate::sequences::{Kept, RowForm, SequenceLayout};
 
 /// Most tokens of a prompt that a layer without experts computes at once.
@@ -36,6 +36,8 @@ pub(super) struct Sizes {
     pub(super) logit_rows: usize,
     pub(super) vocabulary: usize,
     pub(super) attention: AttentionShape,
+    /// Attention over a window, where it has another shape.
+    pub(super) windowed: Option<AttentionShape>,
     /// Attention over latent rows, where the model has that kind.
     pub(super) latent: Option<LatentShape>,
     /// Tokens whose queries meet latent rows together.
@@ -70,7 +72,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(config: &ModelConfig, options: &CudaOptions) -> Self {
-        let (attention, moe) = (&config.attention, &config.moe);
+        let moe = &config.moe;
         let pairs = options.batch_tokens * options.top_k;
         let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
         let layers = config.layers.len();
@@ -88,11 +90,8 @@ impl Sizes {
             dense: config.dense_width(),
             logit_rows: options.logit_rows.max(STEP_TOKENS),
             vocabulary: config.vocabulary,
-            attention: AttentionShape {
-                query_heads: attention.query_heads,
-                key_value_heads: attention.key_value_heads,
-                dim: attention.head_dim,
-            },
+            attention: shape_of(&config.attention),
+            windowed: config.windowed.as_ref().map(shape_of),
             latent: latent::shape(config),
             latent_tokens: latent::tokens_together(config, options.batch_tokens),
             cache_row,
@@ -129,7 +128,13 @@ impl Sizes {
         }
         let tokens = STEP_TOKENS.min(self.tokens);
         match &self.latent {
-            None => launch::attend_scratch(&self.attention, tokens),
+            None => {
+                let shapes = std::iter::once(&self.attention).chain(&self.windowed);
+                let steps = shapes.map(|shape| launch::attend_scratch(shape, tokens));
+                let context = self.cache_layer / (self.sequences * self.cache_row).max(1);
+                let prompts = launch::chunk_scratch(&self.attention, context);
+                steps.chain([prompts]).max().unwrap_or(0)
+            }
             Some(latent) => launch::latent_scratch(latent, tokens),
         }
     }
@@ -217,11 +222,21 @@ pub(super) enum Input {
     WindowPosition,
 }
 
+/// The shape of attention as the kernels take it.
+pub(super) fn shape_of(attention: &AttentionConfig) -> AttentionShape {
+    AttentionShape {
+        query_heads: attention.query_heads,
+        key_value_heads: attention.key_value_heads,
+        dim: attention.head_dim,
+        scale: attention.scale,
+    }
+}
+
 /// Columns of the widest matrix that multiplies a register of a batch.
 fn widest_input(config: &ModelConfig) -> usize {
     let heads = config.attention.query_heads;
     let attention = match &config.latent {
-        None => heads * config.attention.head_dim,
+        None => config.attentions().map(AttentionConfig::query_width).max().unwrap_or(0),
         Some(latent) => (heads * latent.value_dim).max(latent.query_rank.unwrap_or(0)),
     };
     let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());

@@ -103,12 +103,14 @@ impl CudaBackend {
         });
     }
 
-    /// `Context` of a step's heads as projected, in a layer that keeps all positions; gates stay in `QueryGate`.
+    /// `Context` of a step's heads as projected; gates stay in `QueryGate`. Each head of `values` is normed, where they
+    /// are said, and is then a value.
     pub(super) fn fused_heads(
         &mut self,
         layer: LayerId,
         gated: bool,
         [query_norm, key_norm]: [VectorId; 2],
+        values: Option<Register>,
     ) {
         self.run(|this| {
             let projected = if gated { Register::QueryGate } else { Register::Query };
@@ -116,15 +118,20 @@ impl CudaBackend {
                 projected: this.register(projected),
                 gated,
                 keys: this.register(Register::Key),
-                values: this.register(Register::Value),
+                values: this.register(values.unwrap_or(Register::Value)),
+                norm_values: values.is_some(),
+                positions: this.places()[0].1.positions,
                 query_norm: this.vector(query_norm),
                 key_norm: this.vector(key_norm),
-                rotation: this.rotation(),
+                rotation: this.rotation(layer),
                 epsilon: this.config.rms_epsilon,
                 queries: this.register(Register::Query),
             };
-            let (shape, cache) = (&this.sizes.attention, this.cache(layer));
-            let (_, places) = this.places()[0];
+            let shape = &this.attention_shape(layer);
+            let (places, cache) = match this.step_window(layer) {
+                Some(window) => window,
+                None => (this.places()[0].1, this.cache(layer)),
+            };
             launch::attention_heads(&this.stream, shape, &places, &cache, &step)?;
             let (queries, out) = (step.queries, this.register(Register::Context));
             let scratch = this.buffers.attention.all();
@@ -166,6 +173,7 @@ impl CudaBackend {
             clamped: Some((0.0, limit)),
             in_turns: false,
             shared: clamps,
+            gelu: false,
         } = activation?
         else {
             return None;

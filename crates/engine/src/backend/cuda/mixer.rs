@@ -1,6 +1,8 @@
 //! Attention, convolution and delta rule of the runs of a batch, each with its sequence's state.
 
-use cuda::launch::{self, DeltaStep, Rotation, RunConvolution, TokenPlaces, Visible};
+use cuda::launch::{
+    self, AttentionShape, DeltaStep, Rotation, RunConvolution, TokenPlaces, Visible,
+};
 use cuda::{CudaError, Span};
 use store::LayerId;
 
@@ -11,23 +13,36 @@ use crate::sequences::Part;
 use crate::weights::VectorId;
 
 impl CudaBackend {
-    /// How heads are rotated.
-    pub(super) fn rotation(&self) -> Rotation {
-        let magnitude = self.config.attention.rope.magnitude();
-        Rotation { frequencies: self.frequencies, magnitude }
+    /// How heads of a layer are rotated.
+    pub(super) fn rotation(&self, layer: LayerId) -> Rotation {
+        let windowed = self.config.layers[layer.index()].window.is_some();
+        let frequencies = self.windowed_frequencies.filter(|_| windowed);
+        let magnitude = self.config.attention_of(layer.index()).rope.magnitude();
+        Rotation { frequencies: frequencies.unwrap_or(self.frequencies), magnitude }
+    }
+
+    /// The heads of a layer of attention.
+    pub(super) fn attention_shape(&self, layer: LayerId) -> AttentionShape {
+        let windowed = self.config.layers[layer.index()].window.is_some();
+        self.sizes.windowed.filter(|_| windowed).unwrap_or(self.sizes.attention)
+    }
+
+    /// How many heads `heads` (`Query`, `Key` or `Value`) has in a layer, and the values of one.
+    pub(super) fn heads_in(&self, layer: LayerId, heads: Register) -> (usize, usize) {
+        let shape = self.attention_shape(layer);
+        let count = match heads {
+            Register::Query => shape.query_heads,
+            _ => shape.key_value_heads,
+        };
+        (count, shape.dim)
     }
 
     /// Rotates heads that have no norm.
-    pub(super) fn launch_rotate(&mut self, heads: Register) {
+    pub(super) fn launch_rotate(&mut self, layer: LayerId, heads: Register) {
         self.run(|this| {
-            let shape = &this.sizes.attention;
-            let count = match heads {
-                Register::Query => shape.query_heads,
-                _ => shape.key_value_heads,
-            };
             let (x, positions) =
                 (this.register(heads), this.input(Input::Position, 0, this.tokens));
-            let (heads, rotation) = ((count, shape.dim), this.rotation());
+            let (heads, rotation) = (this.heads_in(layer, heads), this.rotation(layer));
             launch::norm_and_rotate(&this.stream, heads, x, None, rotation, positions)
         });
     }
@@ -43,7 +58,7 @@ impl CudaBackend {
             if this.config.layers[layer.index()].kept_window().is_some() {
                 return this.attend_window(layer, visible, &mut marks);
             }
-            let (shape, cache) = (this.sizes.attention, this.cache(layer));
+            let (shape, cache) = (this.attention_shape(layer), this.cache(layer));
             let mut all = this.places().into_iter();
             all.try_for_each(|(first, places)| {
                 this.append_and_attend(&shape, first, &places, &cache, visible)

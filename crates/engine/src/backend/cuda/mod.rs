@@ -31,6 +31,7 @@ mod protocol;
 mod requirements;
 mod rounds;
 mod router;
+mod sandwich;
 mod slots;
 mod speed;
 mod state;
@@ -42,7 +43,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use cuda::launch;
+use cuda::launch::{self, Factor};
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
 use store::LayerId;
 use store::cache::StoreCounters;
@@ -106,6 +107,8 @@ pub struct CudaBackend {
     matrices: Vec<Matrix>,
     vectors: Vec<Span<f32>>,
     frequencies: Span<f32>,
+    /// Of layers with a window, where these have other heads.
+    windowed_frequencies: Option<Span<f32>>,
     buffers: Buffers,
     /// Of models with compressed attention.
     compressed: Option<Compressed>,
@@ -161,18 +164,19 @@ impl CudaBackend {
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
         let (trunk, matrices, decoded) = load_trunk(&device, catalog, mode, progress)?;
-        let inverse = config.attention.rope.inverse_frequencies();
-        let values: usize = decoded.iter().map(|v| padded(v.len() * 4) / 4).sum();
-        let store = Floats::new(&device, values + inverse.len())?;
-        let mut vectors = Vec::with_capacity(decoded.len());
+        let inverse = config.attentions().map(|it| it.rope.inverse_frequencies());
+        let (count, all) = (decoded.len(), decoded.into_iter().chain(inverse).collect::<Vec<_>>());
+        let values: usize = all.iter().map(|v| padded(v.len() * 4) / 4).sum();
+        let store = Floats::new(&device, values)?;
+        let mut vectors = Vec::with_capacity(all.len());
         let mut at = 0;
-        for vector in &decoded {
+        for vector in &all {
             store.write(at, vector)?;
             vectors.push(store.part(at, vector.len()));
             at += padded(vector.len() * 4) / 4;
         }
-        store.write(at, &inverse)?;
-        let frequencies = store.part(at, inverse.len());
+        let inverse = vectors.split_off(count);
+        let (frequencies, windowed_frequencies) = (inverse[0], inverse.get(1).copied());
         let share = memory.device_slots;
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
         let compressed = Compressed::load(&device, &config, catalog, &options)?;
@@ -211,6 +215,7 @@ impl CudaBackend {
             matrices,
             vectors,
             frequencies,
+            windowed_frequencies,
             buffers,
             compressed,
             windows,
@@ -276,6 +281,18 @@ impl Backend for CudaBackend {
         sequences.keep_first(&mut memory, sequence, tokens)
     }
 
+    fn expect_rows(&mut self, rows: &[usize]) {
+        if rows.len() <= self.sizes.logit_rows {
+            self.steps.expect_rows(rows);
+        }
+    }
+
+    /// Where no record comes from a disk: a batch then ends in the time of a few steps.
+    fn joint_tokens(&self) -> usize {
+        let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
+        if self.experts.residency.can_miss() { 0 } else { few }
+    }
+
     fn suspend(&mut self) -> Option<Suspended> {
         self.put_aside()
     }
@@ -301,6 +318,10 @@ impl Backend for CudaBackend {
             this.upload_inputs()?;
             let tokens = this.input(Input::Token, 0, this.tokens);
             launch::embed(&this.stream, this.matrix(table), tokens, this.embedded())?;
+            let scale = this.config.stream.embedding_scale;
+            if scale != 1.0 {
+                launch::scale(&this.stream, this.embedded(), Factor::Constant(scale))?;
+            }
             this.spread()
         });
     }
@@ -319,7 +340,9 @@ impl Backend for CudaBackend {
         let prepared = Arc::clone(&self.prepared);
         let kind = if self.single { Kind::Step } else { Kind::Chunk };
         let mut launches = prepared.of(kind as usize, layer, stage).iter();
-        launches.try_for_each(|launch| self.launch(layer, launch, cancel))
+        launches.try_for_each(|launch| self.launch(layer, launch, cancel))?;
+        let last = layer.index() + 1 == self.sizes.layers && stage == Stage::FeedForward;
+        if last && self.single { self.set_going() } else { Ok(()) }
     }
 
     fn logits(

@@ -143,6 +143,7 @@ impl CudaBackend {
             sequences: word(Input::Sequence),
             single: true,
             runs: Some(StepRuns { starts: word(Input::Start), lags: word(Input::Lag) }),
+            end: 0,
         };
         for weights in &self.delta_weights {
             let Some(ring) = self.round_ring(weights.layer) else { continue };

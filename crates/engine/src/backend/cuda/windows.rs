@@ -144,20 +144,11 @@ impl CudaBackend {
         marks: &mut Marks,
     ) -> Result<(), CudaError> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        let (shape, index) = (self.sizes.attention, self.sizes.layout.index(layer));
-        let cache = |[keys, values]: [Span<u8>; 2], context| KeyValueCache {
-            keys,
-            values,
-            context,
-            kv_type: self.options.kv_type,
-        };
-        let rows = windows.sizes.rows;
-        if self.single {
-            let all = windows.sizes.sequences * rows.place();
-            let places = self.window_places(0, self.tokens);
-            let cache = cache(windows.rows(index, 0, 0, all), rows.place());
+        let (shape, index) = (self.attention_shape(layer), self.sizes.layout.index(layer));
+        if let Some((places, cache)) = self.step_window(layer).filter(|_| self.single) {
             return self.append_and_attend(&shape, 0, &places, &cache, visible);
         }
+        let rows = windows.sizes.rows;
         for (run, part) in self.sequences.spans().iter().enumerate() {
             let place = part.sequence.place();
             let (base, end) = (rows.base(part.position), part.end());
@@ -168,7 +159,7 @@ impl CudaBackend {
             }
             let places = self.window_places(part.first, part.tokens);
             // One place for all sequences.
-            let cache = cache(windows.run_rows(0, before + part.tokens), 0);
+            let cache = self.window_cache(windows.run_rows(0, before + part.tokens), 0);
             self.append_and_attend(&shape, part.first, &places, &cache, visible)?;
             let kept = end - rows.base(end);
             let last = windows.run_rows(end - kept - base, kept);
@@ -178,6 +169,20 @@ impl CudaBackend {
         Ok(())
     }
 
+    /// Where a step's tokens lie in a layer that keeps a window, and its rows; `None` for one that keeps all positions.
+    pub(super) fn step_window(&self, layer: LayerId) -> Option<(TokenPlaces, KeyValueCache)> {
+        self.config.layers[layer.index()].kept_window()?;
+        let windows = self.windows.as_ref()?;
+        let (index, rows) = (self.sizes.layout.index(layer), windows.sizes.rows);
+        let all = windows.rows(index, 0, 0, windows.sizes.sequences * rows.place());
+        Some((self.window_places(0, self.tokens), self.window_cache(all, rows.place())))
+    }
+
+    /// Rows of windows as a cache, `context` of each sequence; 0 where all are of one.
+    fn window_cache(&self, [keys, values]: [Span<u8>; 2], context: usize) -> KeyValueCache {
+        KeyValueCache { keys, values, context, kv_type: self.options.kv_type }
+    }
+
     /// Tokens of the batch and their positions from the bases of their rows.
     fn window_places(&self, first: usize, tokens: usize) -> TokenPlaces {
         TokenPlaces {
@@ -185,6 +190,8 @@ impl CudaBackend {
             sequences: self.input(Input::Sequence, first, tokens),
             single: self.single,
             runs: self.step_runs(),
+            // A window's keys are not shared out.
+            end: 0,
         }
     }
 

@@ -66,6 +66,8 @@ constexpr uint32_t STEP_THREADS = 512;
 constexpr uint32_t SEVERAL_TOKENS = 8;
 // Threads of the experts' first half, where it runs two.
 constexpr uint32_t INNER_THREADS = 256;
+// Positions of which a ring has what a round's tokens were fed: those of two rounds.
+constexpr uint32_t ROUND_PLACES = 16;
 // Tokens of a run that one block convolves.
 constexpr uint32_t CONVOLVE_RUN = 32;
 // Most likely tokens that `rank` gives.

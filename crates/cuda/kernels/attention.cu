@@ -1,10 +1,9 @@
 // Causal attention over a cache of keys and values (online softmax: Milakov and Gimelshein 2018; tiles: Dao 2022).
 //
 // Three forms: `attend_plain_*` in f32 for every type and head and for devices without bf16 tensor cores,
-// `attend_step_*` for tokens that are runs of their own and stream the cache at the memory's bandwidth,
-// `attend_chunk_*` for the tokens of a prompt. The last two multiply on tensor cores: keys and values as stored, 16
-// bits; queries and probabilities as
-// the sum of two parts of that type (22 bits of significand in f16, 16 in bf16), sums in f32.
+// `attend_step_*` for the tokens of a step, which stream the cache at the memory's bandwidth, `attend_chunk_*` for the
+// tokens of a prompt. The last two multiply on tensor cores: keys and values as stored, 16 bits; queries and
+// probabilities as the sum of two parts of that type (22 bits of significand in f16, 16 in bf16), sums in f32.
 //
 // Bits of a token's attention depend on its position, its sequence's keys and values and the device, and on nothing
 // else: tiles of keys begin at multiples of their length, are taken in ascending order, and what is masked adds zero.
@@ -49,6 +48,7 @@ struct AttendArguments {
     float* partial;              // [tokens, query_heads, splits, dim + 2], when splits > 1
     const uint32_t* positions;
     const uint32_t* sequences;
+    const uint32_t* starts;      // of a step: the first token of each one's run; null where each is a run of its own
     const float* sinks;          // [query_heads]: scores that only take weight from the others; or null
     uint32_t query_heads;
     uint32_t key_value_heads;
@@ -283,7 +283,7 @@ __device__ inline void copy_rows(uint32_t to, const uint8_t* from, size_t stride
 //   dots      warp w: keys 8 (w % 4) .., the first or the second half of the dimensions; to shared memory
 //   softmax   warp w: head w, a key per lane; two parts of each probability to shared memory
 //   values    warp w: an eighth of the dimensions, sums in registers
-// Grid: (head blocks, key_value_heads * splits, tokens), 256 threads.
+// Grid: (head blocks, key_value_heads * splits, tokens), 256 threads; with runs tokens times as many, and one.
 template <typename PAIR, int DIM>
 __device__ inline void attend_step(const AttendArguments& a) {
     constexpr int KEYS = STEP_KEYS, STEPS = DIM / 32, TILES = DIM / 64, PITCH = KEYS + 8;
@@ -291,13 +291,14 @@ __device__ inline void attend_step(const AttendArguments& a) {
     __shared__ float dots[2][8][KEYS + 1], shrink[8];
     __shared__ __align__(16) typename PAIR::Value weights[16][PITCH];
     uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    uint32_t token = blockIdx.z, head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
+    // With runs, blocks that read the same keys follow each other, so that the second-level cache has them.
+    uint32_t token = a.starts ? blockIdx.x % a.tokens : blockIdx.z;
+    uint32_t head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
     uint32_t group = a.query_heads / a.key_value_heads;
-    uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
+    uint32_t first_head = 8 * (a.starts ? blockIdx.x / a.tokens : blockIdx.x), heads = min(8u, group - first_head);
     release_next();
-    // Places of tokens were written before the kernel that may still run, which writes the token's own row alone: all
-    // other rows are asked for before it ends.
-    uint32_t position = a.positions[token];
+    // The kernel that may still run writes rows of the step alone: those before the token's run are asked for already.
+    uint32_t position = a.positions[token], held = a.positions[a.starts ? a.starts[token] : token];
     uint32_t earliest = first_key(a, position + 1);
     Part part(earliest, position + 1, a.splits, split);
     size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;
@@ -315,7 +316,7 @@ __device__ inline void attend_step(const AttendArguments& a) {
         commit_copies();
     };
     uint32_t early = 0;
-    while (early < ahead && part.begin + (early + 1) * KEYS <= position) copy_tile(early++);
+    while (early < ahead && part.begin + (early + 1) * KEYS <= held) copy_tile(early++);
     await_inputs();
     if (part.begin == part.end) return;
     while (early < ahead) copy_tile(early++);

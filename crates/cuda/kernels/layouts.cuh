@@ -61,17 +61,18 @@ FIELD(AppendArguments, heads, uint32_t, 48); FIELD(AppendArguments, dim, uint32_
 FIELD(AppendArguments, context, uint32_t, 56); FIELD(AppendArguments, kv_type, uint32_t, 60);
 KERNEL(append_key_values, AppendArguments);
 
-STRUCTURE(AttendArguments, 112);
+STRUCTURE(AttendArguments, 120);
 FIELD(AttendArguments, query, layouts::Word, 0); FIELD(AttendArguments, cache_keys, layouts::Word, 8);
 FIELD(AttendArguments, cache_values, layouts::Word, 16); FIELD(AttendArguments, out, layouts::Word, 24);
 FIELD(AttendArguments, partial, layouts::Word, 32); FIELD(AttendArguments, positions, layouts::Word, 40);
-FIELD(AttendArguments, sequences, layouts::Word, 48); FIELD(AttendArguments, sinks, layouts::Word, 56);
-FIELD(AttendArguments, query_heads, uint32_t, 64); FIELD(AttendArguments, key_value_heads, uint32_t, 68);
-FIELD(AttendArguments, dim, uint32_t, 72); FIELD(AttendArguments, context, uint32_t, 76);
-FIELD(AttendArguments, splits, uint32_t, 80); FIELD(AttendArguments, tokens, uint32_t, 84);
-FIELD(AttendArguments, scale, float, 88); FIELD(AttendArguments, tokens_per_block, uint32_t, 92);
-FIELD(AttendArguments, kv_type, uint32_t, 96); FIELD(AttendArguments, stages, uint32_t, 100);
-FIELD(AttendArguments, window, uint32_t, 104); FIELD(AttendArguments, part, uint32_t, 108);
+FIELD(AttendArguments, sequences, layouts::Word, 48); FIELD(AttendArguments, starts, layouts::Word, 56);
+FIELD(AttendArguments, sinks, layouts::Word, 64); FIELD(AttendArguments, query_heads, uint32_t, 72);
+FIELD(AttendArguments, key_value_heads, uint32_t, 76); FIELD(AttendArguments, dim, uint32_t, 80);
+FIELD(AttendArguments, context, uint32_t, 84); FIELD(AttendArguments, splits, uint32_t, 88);
+FIELD(AttendArguments, tokens, uint32_t, 92); FIELD(AttendArguments, scale, float, 96);
+FIELD(AttendArguments, tokens_per_block, uint32_t, 100); FIELD(AttendArguments, kv_type, uint32_t, 104);
+FIELD(AttendArguments, stages, uint32_t, 108); FIELD(AttendArguments, window, uint32_t, 112);
+FIELD(AttendArguments, part, uint32_t, 116);
 KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments);
 KERNEL(attend_plain_wide_1, AttendArguments); KERNEL(attend_plain_wide_2, AttendArguments);
 KERNEL(attend_step_f16_512, AttendArguments); KERNEL(attend_step_bf16_512, AttendArguments);
@@ -98,31 +99,31 @@ FIELD(TurnArguments, epsilon, float, 48); FIELD(TurnArguments, magnitude, float,
 FIELD(TurnArguments, direction, float, 56); FIELD(TurnArguments, transform, float, 60);
 KERNEL(turn_heads, TurnArguments);
 
-STRUCTURE(SequenceRows, 80);
+STRUCTURE(SequenceRows, 88);
 FIELD(SequenceRows, positions, layouts::Word, 0); FIELD(SequenceRows, sequences, layouts::Word, 8);
-FIELD(SequenceRows, states, layouts::Word, 16); FIELD(SequenceRows, pages, layouts::Word, 24);
-FIELD(SequenceRows, state_stride, layouts::Word, 32); FIELD(SequenceRows, sequence_bytes, layouts::Word, 40);
-FIELD(SequenceRows, page_bytes, layouts::Word, 48); FIELD(SequenceRows, tokens, uint32_t, 56);
-FIELD(SequenceRows, single, uint32_t, 60); FIELD(SequenceRows, page_tokens, uint32_t, 64);
-FIELD(SequenceRows, ratio, uint32_t, 68); FIELD(SequenceRows, overlap, uint32_t, 72);
-FIELD(SequenceRows, window, uint32_t, 76);
+FIELD(SequenceRows, starts, layouts::Word, 16); FIELD(SequenceRows, states, layouts::Word, 24);
+FIELD(SequenceRows, pages, layouts::Word, 32); FIELD(SequenceRows, state_stride, layouts::Word, 40);
+FIELD(SequenceRows, sequence_bytes, layouts::Word, 48); FIELD(SequenceRows, page_bytes, layouts::Word, 56);
+FIELD(SequenceRows, tokens, uint32_t, 64); FIELD(SequenceRows, single, uint32_t, 68);
+FIELD(SequenceRows, page_tokens, uint32_t, 72); FIELD(SequenceRows, ratio, uint32_t, 76);
+FIELD(SequenceRows, overlap, uint32_t, 80); FIELD(SequenceRows, window, uint32_t, 84);
 
-STRUCTURE(WindowArguments, 112);
-FIELD(WindowArguments, rows, SequenceRows, 0); FIELD(WindowArguments, keys, layouts::Word, 80);
-FIELD(WindowArguments, span, layouts::Word, 88); FIELD(WindowArguments, dim, uint32_t, 96);
-FIELD(WindowArguments, kind, uint32_t, 100); FIELD(WindowArguments, rotated, uint32_t, 104);
-FIELD(WindowArguments, bytes, uint32_t, 108);
+STRUCTURE(WindowArguments, 120);
+FIELD(WindowArguments, rows, SequenceRows, 0); FIELD(WindowArguments, keys, layouts::Word, 88);
+FIELD(WindowArguments, span, layouts::Word, 96); FIELD(WindowArguments, dim, uint32_t, 104);
+FIELD(WindowArguments, kind, uint32_t, 108); FIELD(WindowArguments, rotated, uint32_t, 112);
+FIELD(WindowArguments, bytes, uint32_t, 116);
 KERNEL(store_window_rows, WindowArguments); KERNEL(keep_window_rows, WindowArguments);
 
-STRUCTURE(PoolArguments, 160);
-FIELD(PoolArguments, rows, SequenceRows, 0); FIELD(PoolArguments, values, layouts::Word, 80);
-FIELD(PoolArguments, gates, layouts::Word, 88); FIELD(PoolArguments, added, layouts::Word, 96);
-FIELD(PoolArguments, norm, layouts::Word, 104); FIELD(PoolArguments, frequencies, layouts::Word, 112);
-FIELD(PoolArguments, tail, uint32_t, 120); FIELD(PoolArguments, dim, uint32_t, 124);
-FIELD(PoolArguments, kind, uint32_t, 128); FIELD(PoolArguments, place, uint32_t, 132);
-FIELD(PoolArguments, bytes, uint32_t, 136); FIELD(PoolArguments, plain, uint32_t, 140);
-FIELD(PoolArguments, rotated, uint32_t, 144); FIELD(PoolArguments, epsilon, float, 148);
-FIELD(PoolArguments, magnitude, float, 152); FIELD(PoolArguments, transform, float, 156);
+STRUCTURE(PoolArguments, 168);
+FIELD(PoolArguments, rows, SequenceRows, 0); FIELD(PoolArguments, values, layouts::Word, 88);
+FIELD(PoolArguments, gates, layouts::Word, 96); FIELD(PoolArguments, added, layouts::Word, 104);
+FIELD(PoolArguments, norm, layouts::Word, 112); FIELD(PoolArguments, frequencies, layouts::Word, 120);
+FIELD(PoolArguments, tail, uint32_t, 128); FIELD(PoolArguments, dim, uint32_t, 132);
+FIELD(PoolArguments, kind, uint32_t, 136); FIELD(PoolArguments, place, uint32_t, 140);
+FIELD(PoolArguments, bytes, uint32_t, 144); FIELD(PoolArguments, plain, uint32_t, 148);
+FIELD(PoolArguments, rotated, uint32_t, 152); FIELD(PoolArguments, epsilon, float, 156);
+FIELD(PoolArguments, magnitude, float, 160); FIELD(PoolArguments, transform, float, 164);
 KERNEL(pool_rows, PoolArguments); KERNEL(keep_gates, PoolArguments);
 
 STRUCTURE(TransposeArguments, 32);
@@ -131,26 +132,26 @@ FIELD(TransposeArguments, first, uint32_t, 16); FIELD(TransposeArguments, second
 FIELD(TransposeArguments, width, uint32_t, 24); FIELD(TransposeArguments, padding, uint32_t, 28);
 KERNEL(transpose_rows, TransposeArguments);
 
-STRUCTURE(ScoreArguments, 144);
-FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 80);
-FIELD(ScoreArguments, factors, layouts::Word, 88); FIELD(ScoreArguments, scores, layouts::Word, 96);
-FIELD(ScoreArguments, chosen, layouts::Word, 104); FIELD(ScoreArguments, heads, uint32_t, 112);
-FIELD(ScoreArguments, dim, uint32_t, 116); FIELD(ScoreArguments, kind, uint32_t, 120);
-FIELD(ScoreArguments, place, uint32_t, 124); FIELD(ScoreArguments, bytes, uint32_t, 128);
-FIELD(ScoreArguments, top, uint32_t, 132); FIELD(ScoreArguments, stride, uint32_t, 136);
-FIELD(ScoreArguments, padding, uint32_t, 140);
+STRUCTURE(ScoreArguments, 152);
+FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 88);
+FIELD(ScoreArguments, factors, layouts::Word, 96); FIELD(ScoreArguments, scores, layouts::Word, 104);
+FIELD(ScoreArguments, chosen, layouts::Word, 112); FIELD(ScoreArguments, heads, uint32_t, 120);
+FIELD(ScoreArguments, dim, uint32_t, 124); FIELD(ScoreArguments, kind, uint32_t, 128);
+FIELD(ScoreArguments, place, uint32_t, 132); FIELD(ScoreArguments, bytes, uint32_t, 136);
+FIELD(ScoreArguments, top, uint32_t, 140); FIELD(ScoreArguments, stride, uint32_t, 144);
+FIELD(ScoreArguments, padding, uint32_t, 148);
 KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments);
 
-STRUCTURE(RowAttentionArguments, 168);
-FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 80);
-FIELD(RowAttentionArguments, out, layouts::Word, 88); FIELD(RowAttentionArguments, partial, layouts::Word, 96);
-FIELD(RowAttentionArguments, span, layouts::Word, 104); FIELD(RowAttentionArguments, chosen, layouts::Word, 112);
-FIELD(RowAttentionArguments, sinks, layouts::Word, 120); FIELD(RowAttentionArguments, heads, uint32_t, 128);
-FIELD(RowAttentionArguments, dim, uint32_t, 132); FIELD(RowAttentionArguments, kind, uint32_t, 136);
-FIELD(RowAttentionArguments, plain, uint32_t, 140); FIELD(RowAttentionArguments, place, uint32_t, 144);
-FIELD(RowAttentionArguments, bytes, uint32_t, 148); FIELD(RowAttentionArguments, top, uint32_t, 152);
-FIELD(RowAttentionArguments, parts, uint32_t, 156); FIELD(RowAttentionArguments, part_rows, uint32_t, 160);
-FIELD(RowAttentionArguments, scale, float, 164);
+STRUCTURE(RowAttentionArguments, 176);
+FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 88);
+FIELD(RowAttentionArguments, out, layouts::Word, 96); FIELD(RowAttentionArguments, partial, layouts::Word, 104);
+FIELD(RowAttentionArguments, span, layouts::Word, 112); FIELD(RowAttentionArguments, chosen, layouts::Word, 120);
+FIELD(RowAttentionArguments, sinks, layouts::Word, 128); FIELD(RowAttentionArguments, heads, uint32_t, 136);
+FIELD(RowAttentionArguments, dim, uint32_t, 140); FIELD(RowAttentionArguments, kind, uint32_t, 144);
+FIELD(RowAttentionArguments, plain, uint32_t, 148); FIELD(RowAttentionArguments, place, uint32_t, 152);
+FIELD(RowAttentionArguments, bytes, uint32_t, 156); FIELD(RowAttentionArguments, top, uint32_t, 160);
+FIELD(RowAttentionArguments, parts, uint32_t, 164); FIELD(RowAttentionArguments, part_rows, uint32_t, 168);
+FIELD(RowAttentionArguments, scale, float, 172);
 KERNEL(attend_rows, RowAttentionArguments); KERNEL(join_row_parts, RowAttentionArguments);
 
 STRUCTURE(DrawArguments, 48);
@@ -296,18 +297,21 @@ FIELD(ConvolveArguments, channels, uint32_t, 44); FIELD(ConvolveArguments, kerne
 FIELD(ConvolveArguments, single, uint32_t, 52); FIELD(ConvolveArguments, tail_stride, layouts::Word, 56);
 KERNEL(convolve, ConvolveArguments); KERNEL(convolve_tail, ConvolveArguments);
 
-STRUCTURE(DeltaArguments, 104);
+STRUCTURE(DeltaArguments, 144);
 FIELD(DeltaArguments, mixed, layouts::Word, 0); FIELD(DeltaArguments, beta, layouts::Word, 8);
 FIELD(DeltaArguments, decay, layouts::Word, 16); FIELD(DeltaArguments, rate, layouts::Word, 24);
 FIELD(DeltaArguments, bias, layouts::Word, 32); FIELD(DeltaArguments, state, layouts::Word, 40);
 FIELD(DeltaArguments, out, layouts::Word, 48); FIELD(DeltaArguments, sequences, layouts::Word, 56);
-FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, tokens, uint32_t, 72);
-FIELD(DeltaArguments, channels, uint32_t, 76); FIELD(DeltaArguments, key_heads, uint32_t, 80);
-FIELD(DeltaArguments, value_heads, uint32_t, 84); FIELD(DeltaArguments, key_dim, uint32_t, 88);
-FIELD(DeltaArguments, value_dim, uint32_t, 92); FIELD(DeltaArguments, tiled, uint32_t, 96);
-FIELD(DeltaArguments, padding, uint32_t, 100);
+FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, ring, layouts::Word, 72);
+FIELD(DeltaArguments, positions, layouts::Word, 80); FIELD(DeltaArguments, starts, layouts::Word, 88);
+FIELD(DeltaArguments, lags, layouts::Word, 96); FIELD(DeltaArguments, ring_stride, layouts::Word, 104);
+FIELD(DeltaArguments, tokens, uint32_t, 112); FIELD(DeltaArguments, channels, uint32_t, 116);
+FIELD(DeltaArguments, key_heads, uint32_t, 120); FIELD(DeltaArguments, value_heads, uint32_t, 124);
+FIELD(DeltaArguments, key_dim, uint32_t, 128); FIELD(DeltaArguments, value_dim, uint32_t, 132);
+FIELD(DeltaArguments, tiled, uint32_t, 136); FIELD(DeltaArguments, ring_row, uint32_t, 140);
 KERNEL(normalise_query_key, DeltaArguments); KERNEL(delta_rule_16, DeltaArguments);
 KERNEL(delta_rule_32, DeltaArguments); KERNEL(delta_step_16, DeltaArguments); KERNEL(delta_step_32, DeltaArguments);
+KERNEL(delta_round_16, DeltaArguments); KERNEL(delta_round_32, DeltaArguments);
 
 STRUCTURE(DeltaChunkArguments, 104);
 FIELD(DeltaChunkArguments, mixed, layouts::Word, 0); FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
@@ -363,6 +367,18 @@ FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArgum
 KERNEL(expert_inner_parts, ExpertPartsArguments); KERNEL(expert_outer_parts, ExpertPartsArguments);
 KERNEL(expert_inner_parts_planes, ExpertPartsArguments); KERNEL(expert_outer_parts_planes, ExpertPartsArguments);
 
+STRUCTURE(ConvolveRunArguments, 112);
+FIELD(ConvolveRunArguments, x, layouts::Word, 0); FIELD(ConvolveRunArguments, weight, layouts::Word, 8);
+FIELD(ConvolveRunArguments, tail, layouts::Word, 16); FIELD(ConvolveRunArguments, ring, layouts::Word, 24);
+FIELD(ConvolveRunArguments, out, layouts::Word, 32); FIELD(ConvolveRunArguments, positions, layouts::Word, 40);
+FIELD(ConvolveRunArguments, sequences, layouts::Word, 48); FIELD(ConvolveRunArguments, starts, layouts::Word, 56);
+FIELD(ConvolveRunArguments, lags, layouts::Word, 64); FIELD(ConvolveRunArguments, tail_stride, layouts::Word, 72);
+FIELD(ConvolveRunArguments, ring_stride, layouts::Word, 80); FIELD(ConvolveRunArguments, ring_row, uint32_t, 88);
+FIELD(ConvolveRunArguments, queries, uint32_t, 92); FIELD(ConvolveRunArguments, tokens, uint32_t, 96);
+FIELD(ConvolveRunArguments, channels, uint32_t, 100); FIELD(ConvolveRunArguments, kernel, uint32_t, 104);
+FIELD(ConvolveRunArguments, padding, uint32_t, 108);
+KERNEL(convolve_run, ConvolveRunArguments);
+
 STRUCTURE(NormRowsArguments, 40);
 FIELD(NormRowsArguments, x, layouts::Word, 0); FIELD(NormRowsArguments, weight, layouts::Word, 8);
 FIELD(NormRowsArguments, out, layouts::Word, 16); FIELD(NormRowsArguments, width, uint32_t, 24);
@@ -370,12 +386,12 @@ FIELD(NormRowsArguments, epsilon, float, 28); FIELD(NormRowsArguments, add, uint
 FIELD(NormRowsArguments, padding, uint32_t, 36);
 KERNEL(norm_rows, NormRowsArguments);
 
-STRUCTURE(BetweenArguments, 64);
+STRUCTURE(BetweenArguments, 72);
 FIELD(BetweenArguments, branch, layouts::Word, 0); FIELD(BetweenArguments, branch_weight, layouts::Word, 8);
 FIELD(BetweenArguments, x, layouts::Word, 16); FIELD(BetweenArguments, first_weight, layouts::Word, 24);
 FIELD(BetweenArguments, second_weight, layouts::Word, 32); FIELD(BetweenArguments, first, layouts::Word, 40);
-FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, width, uint32_t, 56);
-FIELD(BetweenArguments, epsilon, float, 60);
+FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, zeros, layouts::Word, 56);
+FIELD(BetweenArguments, width, uint32_t, 64); FIELD(BetweenArguments, epsilon, float, 68);
 KERNEL(norm_between, BetweenArguments);
 
 STRUCTURE(JoinArguments, 56);
@@ -414,13 +430,16 @@ STRUCTURE(StepJob, 112);
 FIELD(StepJob, matrix, Matrix, 0); FIELD(StepJob, second, Matrix, 48); FIELD(StepJob, out, layouts::Word, 96);
 FIELD(StepJob, first_block, uint32_t, 104); FIELD(StepJob, kind, uint32_t, 108);
 
-STRUCTURE(StepLinearArguments, 768);
+STRUCTURE(StepLinearArguments, 808);
 FIELD(StepLinearArguments, source, Source, 0); FIELD(StepLinearArguments, taps, layouts::Word, 40);
 FIELD(StepLinearArguments, tail, layouts::Word, 48); FIELD(StepLinearArguments, sequences, layouts::Word, 56);
-FIELD(StepLinearArguments, tail_stride, layouts::Word, 64); FIELD(StepLinearArguments, kernel, uint32_t, 72);
-FIELD(StepLinearArguments, jobs, uint32_t, 76); FIELD(StepLinearArguments, tiles_shift, uint32_t, 80);
-FIELD(StepLinearArguments, rounds, uint32_t, 84); FIELD(StepLinearArguments, tokens, uint32_t, 88);
-FIELD(StepLinearArguments, per_pass, uint32_t, 92); FIELD(StepLinearArguments, job, StepJob[6], 96);
+FIELD(StepLinearArguments, tail_stride, layouts::Word, 64); FIELD(StepLinearArguments, ring, layouts::Word, 72);
+FIELD(StepLinearArguments, positions, layouts::Word, 80); FIELD(StepLinearArguments, lags, layouts::Word, 88);
+FIELD(StepLinearArguments, ring_stride, layouts::Word, 96); FIELD(StepLinearArguments, ring_row, uint32_t, 104);
+FIELD(StepLinearArguments, padding, uint32_t, 108); FIELD(StepLinearArguments, kernel, uint32_t, 112);
+FIELD(StepLinearArguments, jobs, uint32_t, 116); FIELD(StepLinearArguments, tiles_shift, uint32_t, 120);
+FIELD(StepLinearArguments, rounds, uint32_t, 124); FIELD(StepLinearArguments, tokens, uint32_t, 128);
+FIELD(StepLinearArguments, per_pass, uint32_t, 132); FIELD(StepLinearArguments, job, StepJob[6], 136);
 KERNEL(step_linear, StepLinearArguments); KERNEL(step_linear_any, StepLinearArguments);
 KERNEL(step_linear_blocks, StepLinearArguments); KERNEL(step_linear_grids, StepLinearArguments);
 KERNEL(step_linear_planes, StepLinearArguments); KERNEL(several_linear_1, StepLinearArguments);

@@ -45,6 +45,7 @@ struct BetweenArguments {
     const float* second_weight;
     float* first;                // [tokens, width]
     float* second;
+    float* zeros;                // [tokens, width]: what the mixture then adds to
     uint32_t width;
     float epsilon;
 };
@@ -61,6 +62,7 @@ extern "C" __global__ void norm_between(const __grid_constant__ BetweenArguments
         float v = __ldcg(x + i) * scale;
         if (blockIdx.y == 1) {
             a.branch[row + i] = v * a.branch_weight[i];
+            a.zeros[row + i] = 0.0f;
         } else {
             a.first[row + i] = v * a.first_weight[i];
             a.second[row + i] = v * a.second_weight[i];

@@ -132,6 +132,8 @@ constants! {
     pub(crate) const SEVERAL_TOKENS: usize = 8;
     /// Threads of the experts' first half, where it runs two.
     pub(crate) const INNER_THREADS: usize = 256;
+    /// Positions of which a ring has what a round's tokens were fed: those of two rounds.
+    pub const ROUND_PLACES: usize = 16;
     /// Tokens of a run that one block convolves.
     pub(crate) const CONVOLVE_RUN: usize = 32;
     /// Most likely tokens that [`crate::launch::rank`] gives.

@@ -358,8 +358,13 @@ impl Bench {
         let (plain, fused) = (self.poison(channels), self.poison(channels));
         launch::convolve(&self.stream, channels, &places, weight, raw, tails, stride, plain)
             .unwrap();
-        let convolution =
-            StepConvolution { weight, tails: other, stride, sequences: places.sequences };
+        let convolution = StepConvolution {
+            weight,
+            tails: other,
+            stride,
+            sequences: places.sequences,
+            rounds: None,
+        };
         let job = StepJob::Convolve(matrix, fused, convolution);
         launch::step_linear(&self.stream, 1, &StepInput::Plain { x }, &[job]).unwrap();
         self.compare("convolution after q6_k", fused, plain);

@@ -84,12 +84,14 @@ impl Bench {
             x,
             weights: [weights[1], weights[2]],
             out,
+            zeros: self.poison(tokens * width),
             epsilon,
         };
         launch::norm_between(stream, tokens, &norms).unwrap();
         let case = format!("[{tokens}, {width}]");
         launch::norm_rows(stream, rows, branch, Some(weights[0]), epsilon, branch, false).unwrap();
         self.compare(&format!("norms at once of {case}: branch"), together, branch);
+        self.same_bits("  zeros", &self.read(norms.zeros), &vec![0.0; tokens * width]);
         for (found, weight) in out.into_iter().zip([weights[1], weights[2]]) {
             let alone = self.poison(tokens * width);
             launch::norm_rows(stream, rows, x, Some(weight), epsilon, alone, false).unwrap();

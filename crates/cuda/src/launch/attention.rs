@@ -89,6 +89,7 @@ struct AttendArguments {
     partial: u64,
     positions: u64,
     sequences: u64,
+    starts: u64,
     sinks: u64,
     query_heads: u32,
     key_value_heads: u32,
@@ -177,6 +178,8 @@ struct Division {
     shared: usize,
     tokens_per_block: usize,
     stages: usize,
+    /// Of a step, on tensor cores.
+    tensor_step: bool,
     /// Of a prompt, by a kernel that adds up the context in parts.
     in_parts: bool,
 }
@@ -231,6 +234,7 @@ impl Division {
                 shared: stages * stage,
                 tokens_per_block: 1,
                 stages,
+                tensor_step: true,
                 in_parts: false,
             });
         }
@@ -266,6 +270,7 @@ impl Division {
             shared: bytes(warps, keys),
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
             in_parts: true,
         })
     }
@@ -298,6 +303,7 @@ impl Division {
                 shared: 2 * stages * raw(STEP_KEYS),
                 tokens_per_block: 1,
                 stages,
+                tensor_step: true,
                 in_parts: false,
             });
         }
@@ -318,6 +324,7 @@ impl Division {
             shared: bytes(warps),
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
             in_parts: false,
         })
     }
@@ -339,6 +346,7 @@ impl Division {
             shared: 2 * PLAIN_KEYS * shape.dim * 4,
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
             in_parts: false,
         }
     }
@@ -374,6 +382,7 @@ pub fn attend(
     expect("sinks", visible.sinks.map_or(shape.query_heads, |it| it.len()), shape.query_heads);
     assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
     expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("starts of runs", places.runs.map_or(tokens, |runs| runs.starts.len()), tokens);
     expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
     expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
     if places.single && shape.splits() > 1 {
@@ -401,6 +410,8 @@ pub fn attend(
     let join = if places.single { Kernel::AttendJoin } else { Kernel::AttendJoinChunk };
     if !places.single {
         grid.2 *= splits;
+    } else if places.runs.is_some() && division.tensor_step {
+        grid = (grid.0 * grid.2, grid.1, 1);
     }
     let arguments = AttendArguments {
         query: query.address,
@@ -410,6 +421,7 @@ pub fn attend(
         partial: scratch.address,
         positions: places.positions.address,
         sequences: places.sequences.address,
+        starts: places.runs.map_or(0, |runs| runs.starts.address),
         sinks: visible.sinks.map_or(0, |sinks| sinks.address),
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
@@ -444,8 +456,8 @@ mirrors! {
         keys, values, cache_keys, cache_values, positions, sequences, heads, dim, context, kv_type
     } for Append;
     AttendArguments as AttendArguments {
-        query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
-        dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, part
+        query, cache_keys, cache_values, out, partial, positions, sequences, starts, sinks, query_heads,
+        key_value_heads, dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, part
     } for AttendPlain1, AttendPlain4, AttendPlainWide1, AttendPlainWide2, AttendStepF16Dim512, AttendStepBf16Dim512,
         AttendChunkF16Dim512, AttendChunkBf16Dim512, AttendChunkF16Dim512Small, AttendChunkBf16Dim512Small, AttendJoin,
         AttendJoinChunk,

@@ -5,8 +5,8 @@
 
 pub use crate::abi::{
     BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FROM_COPY,
-    GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROW_DIM,
-    STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
+    GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROUND_PLACES,
+    ROW_DIM, STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
 };
 use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Device, Matrix, Span, Stream};
@@ -53,9 +53,10 @@ kernels! {
     AttendStepQ8Dim256 = "attend_step_q8_256", AttendChunkQ8Dim128 = "attend_chunk_q8_128",
     AttendChunkQ8Dim256 = "attend_chunk_q8_256", AttendChunkQ8Small = "attend_chunk_q8_256_small",
     Convolve = "convolve",
-    ConvolveTail = "convolve_tail", NormaliseQueryKey = "normalise_query_key",
+    ConvolveTail = "convolve_tail", ConvolveRun = "convolve_run", NormaliseQueryKey = "normalise_query_key",
     DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16",
-    DeltaStep32 = "delta_step_32", DeltaPrepare = "delta_prepare",
+    DeltaStep32 = "delta_step_32", DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32",
+    DeltaPrepare = "delta_prepare",
     DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
     StepLinear = "step_linear",
     StepLinearAny = "step_linear_any",
@@ -326,6 +327,7 @@ mod experts;
 mod latent;
 mod mixer;
 mod parts;
+mod rounds;
 mod sandwich;
 mod scored;
 mod step;
@@ -342,6 +344,7 @@ pub use experts::*;
 pub use latent::*;
 pub use mixer::*;
 pub use parts::*;
+pub use rounds::*;
 pub use sandwich::*;
 pub use scored::*;
 pub use step::*;
@@ -363,6 +366,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         latent::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
+        rounds::LAYOUTS,
         sandwich::LAYOUTS,
         scored::LAYOUTS,
         step::LAYOUTS,

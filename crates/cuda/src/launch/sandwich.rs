@@ -60,6 +60,7 @@ struct BetweenArguments {
     second_weight: u64,
     first: u64,
     second: u64,
+    zeros: u64,
     width: u32,
     epsilon: f32,
 }
@@ -77,6 +78,8 @@ pub struct NormsBetween {
     pub weights: [Span<f32>; 2],
     /// Where these go.
     pub out: [Span<f32>; 2],
+    /// What the mixture adds to: becomes zeros.
+    pub zeros: Span<f32>,
     /// Added to mean squares.
     pub epsilon: f32,
 }
@@ -87,7 +90,7 @@ pub struct NormsBetween {
 /// The device failed.
 pub fn norm_between(stream: &Stream, tokens: usize, norms: &NormsBetween) -> Result<(), CudaError> {
     let width = norms.branch_weight.len();
-    for span in [norms.branch, norms.x].into_iter().chain(norms.out) {
+    for span in [norms.branch, norms.x, norms.zeros].into_iter().chain(norms.out) {
         expect("rows of norms", span.len(), tokens * width);
     }
     norms.weights.iter().for_each(|weight| expect("weights of a norm", weight.len(), width));
@@ -99,6 +102,7 @@ pub fn norm_between(stream: &Stream, tokens: usize, norms: &NormsBetween) -> Res
         second_weight: norms.weights[1].address,
         first: norms.out[0].address,
         second: norms.out[1].address,
+        zeros: norms.zeros.address,
         width: width as u32,
         epsilon: norms.epsilon,
     };
@@ -228,7 +232,7 @@ pub fn cap(stream: &Stream, x: Span<f32>, cap: f32) -> Result<(), CudaError> {
 mirrors! {
     NormRowsArguments as NormRowsArguments { x, weight, out, width, epsilon, add, padding } for NormRows;
     BetweenArguments as BetweenArguments {
-        branch, branch_weight, x, first_weight, second_weight, first, second, width, epsilon
+        branch, branch_weight, x, first_weight, second_weight, first, second, zeros, width, epsilon
     } for NormBetween;
     JoinArguments as JoinArguments { x, weight, branch, branch_weight, out, factor, width, epsilon } for NormJoin;
     ScaleArguments as ScaleArguments { x, factor, count, constant, padding } for Scale;

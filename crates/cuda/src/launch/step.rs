@@ -121,6 +121,8 @@ pub struct StepConvolution {
     pub stride: usize,
     /// Sequence of each token.
     pub sequences: Span<u32>,
+    /// Where sequences have rounds: what they were fed, the position of each token, and its lag.
+    pub rounds: Option<(super::RoundRing, Span<u32>, Span<u32>)>,
 }
 
 /// What becomes of a product.
@@ -154,6 +156,12 @@ struct StepLinearArguments {
     tail: u64,
     sequences: u64,
     tail_stride: u64,
+    ring: u64,
+    positions: u64,
+    lags: u64,
+    ring_stride: u64,
+    ring_row: u32,
+    padding: u32,
     kernel: u32,
     jobs: u32,
     tiles_shift: u32,
@@ -205,6 +213,12 @@ pub fn step_linear(
         tail: 0,
         sequences: 0,
         tail_stride: 0,
+        ring: 0,
+        positions: 0,
+        lags: 0,
+        ring_stride: 0,
+        ring_row: 0,
+        padding: 0,
         kernel: 0,
         jobs: jobs.len() as u32,
         tiles_shift: tiles.trailing_zeros(),
@@ -267,6 +281,16 @@ pub fn step_linear(
             arguments.sequences = convolution.sequences.address;
             arguments.tail_stride = convolution.stride as u64;
             arguments.kernel = kernel as u32;
+            if let Some((ring, positions, lags)) = convolution.rounds {
+                assert_eq!(tokens, 1, "runs of several tokens are convolved apart");
+                expect("positions of tokens", positions.len(), tokens);
+                expect("lags of runs", lags.len(), tokens);
+                arguments.ring = ring.values.address;
+                arguments.positions = positions.address;
+                arguments.lags = lags.address;
+                arguments.ring_stride = ring.stride as u64;
+                arguments.ring_row = ring.row as u32;
+            }
         }
         let first_block = blocks as u32;
         let kind = kind as u32;

@@ -416,8 +416,8 @@ impl Program {
         tables.collect()
     }
 
-    /// Asks a device for every operation whether it `serves` it. `ends` are those of [`super::config::StreamConfig::ends`] that it does
-    /// not compute.
+    /// Asks a device for every operation whether it `serves` it. `ends` are those of
+    /// [`super::config::StreamConfig::ends`] that it does not compute.
     ///
     /// # Errors
     /// What it refuses, by name, each operation with the first layer that has it.

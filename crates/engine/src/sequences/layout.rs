@@ -312,8 +312,8 @@ impl SequenceLayout {
     pub(super) fn round_tokens(&self) -> usize {
         let windows = match &self.windows {
             Windows::Rings(rings) => rings.iter().map(|ring| ring.part_tokens()).min(),
-            // Rows are moved to the front of their place before a step: where they were is not known afterwards.
-            Windows::Rows(rows) => rows.map(|_| 1),
+            // A round's rows lie behind those that are seen, and a base never moves past what was kept.
+            Windows::Rows(_) => None,
         };
         let others = self.compressed.round_tokens().min(self.side.round_tokens());
         windows.unwrap_or(usize::MAX).min(others)

@@ -9,6 +9,7 @@ mod gemma;
 mod hashed_layers;
 mod processor;
 mod rounds;
+mod rounds_cuda;
 mod routers;
 mod sequences;
 mod snapshots;

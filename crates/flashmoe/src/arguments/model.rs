@@ -113,7 +113,7 @@ pub(crate) struct ModelArguments {
     /// generator fitted to real models, for benchmarks
     #[arg(long, value_name = "SOURCE", default_value = "model", help_heading = "Computation")]
     pub(crate) routing: RoutingChoice,
-    /// Compute drafts of the next tokens together with an answer's last one (processor); answers stay the same
+    /// Compute drafts of the next tokens together with an answer's last one (processor, CUDA); answers stay the same
     #[arg(long, value_name = "SOURCE", default_value = "off", help_heading = "Computation")]
     pub(crate) draft: DraftChoice,
 }

@@ -302,6 +302,10 @@ fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
             arguments.kv == Some(KvChoice::Grow),
             "--kv grow: --device gpu allocates keys and values at the start",
         ),
+        (
+            arguments.draft != DraftChoice::Off,
+            "--draft: a step of --device gpu computes one token of each answer, with no way back from more",
+        ),
     ];
     given.into_iter().find_map(|(given, what)| given.then_some(what))
 }
@@ -331,10 +335,6 @@ fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
         (
             arguments.threads.is_some(),
             "--threads is the processor's: a GPU computes without threads of the host",
-        ),
-        (
-            arguments.draft != DraftChoice::Off,
-            "--draft is the processor's: a step on a GPU computes one token of each answer, with no way back from more",
         ),
     ];
     given.into_iter().find_map(|(given, what)| given.then_some(what))
@@ -496,15 +496,18 @@ mod tests {
             ("--arithmetic int16", "--arithmetic", "f32"),
             ("--arithmetic f32", "--arithmetic", "f32"),
             ("--threads 2", "--threads", "without threads"),
-            ("--draft ngram", "--draft", "one token of each answer"),
-            ("--draft auto", "--draft", "one token of each answer"),
         ] {
             let what = processors_own(&parse(options)).expect(options);
             assert!(what.starts_with(flag) && what.contains(instead), "{options}: {what}");
         }
+        for options in ["--draft ngram", "--draft auto"] {
+            let what = beyond_portable(&parse(options)).expect(options);
+            assert!(what.starts_with("--draft") && what.contains("one token of each"), "{what}");
+        }
         for options in [
             "",
             "--draft off",
+            "--draft ngram",
             "--kv ahead",
             "--kv grow",
             "--kv-type f32",

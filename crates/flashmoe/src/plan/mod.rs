@@ -159,6 +159,12 @@ impl Plan {
             Some(machine) => device::assumed(machine, arguments, serves)?,
             None => device::choose_for(arguments, serves)?,
         };
+        if let Choice::Gpu(found) = &choice
+            && found.portable.is_none()
+            && arguments.draft != DraftChoice::Off
+        {
+            cuda::check_rounds(&config, &model.program).map_err(Failure::engine)?;
+        }
         let (found, no_device) = match choice {
             Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
             Choice::Cpu { because } => (None, because),
@@ -173,7 +179,7 @@ impl Plan {
                 if arguments.prefill_chunk.is_none() {
                     let options = cuda_options(arguments, &backend, pages);
                     let chunk = found.chunk(&config, &catalog, &records, &options);
-                    backend.batch_tokens = chunk.max(backend.sequences);
+                    backend.batch_tokens = chunk.max(backend.sequences).max(backend.round_tokens);
                 }
                 let options = cuda_options(arguments, &backend, pages);
                 let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes));
@@ -443,6 +449,7 @@ pub(crate) fn cuda_options(
             PredictChoice::On => Prediction::On,
             PredictChoice::Auto => Prediction::Auto,
         },
+        round_tokens: options.round_tokens,
     }
 }
 

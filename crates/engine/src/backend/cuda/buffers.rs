@@ -10,6 +10,7 @@ use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
+use super::rounds::RoundSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{AttentionConfig, ModelConfig};
@@ -54,6 +55,8 @@ pub(super) struct Sizes {
     /// Convolution tail of one delta layer and sequence.
     pub(super) tail: usize,
     pub(super) delta_layers: usize,
+    /// Of models with delta layers, where there are rounds.
+    pub(super) rounds: Option<RoundSizes>,
     pub(super) sequences: usize,
     /// Words of the request ring.
     pub(super) ring: usize,
@@ -98,6 +101,7 @@ impl Sizes {
             state: layout.state(),
             tail: layout.tail(),
             delta_layers: layout.count(Kept::State),
+            rounds: RoundSizes::new(config, options),
             sequences: options.sequences,
             // Each expert of each token may be asked for twice: when it is prefetched and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
@@ -161,12 +165,18 @@ impl Sizes {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
         let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
-        (states + compressed + windows) as u64
+        (states + 4 * self.round_values() + compressed + windows) as u64
+    }
+
+    /// Values of what delta layers are fed in rounds, of all sequences.
+    fn round_values(&self) -> usize {
+        let ring = self.rounds.map_or(0, |rounds| rounds.ring());
+        self.sequences * self.delta_layers * ring
     }
 
     /// Words that say of each token of a batch what it is.
     pub(super) fn input_rows(&self) -> usize {
-        3 + usize::from(self.windows.is_some())
+        Input::WindowPosition as usize + usize::from(self.windows.is_some())
     }
 
     /// Bytes of everything else in device memory but weights and slots.
@@ -193,6 +203,23 @@ impl Sizes {
         let windows = self.windows.as_ref().map_or(0, WindowSizes::scratch_bytes);
         (4 * (floats + words) + 8 * long + compressed + windows) as u64
     }
+}
+
+/// What is said of each token of a batch, row after row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Its id.
+    Token,
+    /// Its position in its sequence.
+    Position,
+    /// Its sequence.
+    Sequence,
+    /// The first token of its run.
+    Start,
+    /// Tokens that the states of its sequence do not have yet.
+    Lag,
+    /// Its position from the base of its sequence's windows.
+    WindowPosition,
 }
 
 /// The shape of attention as the kernels take it.
@@ -282,7 +309,9 @@ pub(super) struct Buffers {
     pub(super) states: Floats,
     /// `[sequences, delta_layers, tail]`
     pub(super) tails: Floats,
-    /// Tokens, positions, sequences of the batch, and positions in windows: `[Sizes::input_rows, batch]`, packed.
+    /// `[sequences, delta_layers, ring]`: what delta layers were fed in rounds.
+    pub(super) rounds: Floats,
+    /// What is said of the batch's tokens ([`Input`]): `[Sizes::input_rows, batch]`, packed.
     pub(super) inputs: DeviceBuffer,
     pub(super) chosen: DeviceBuffer,
     /// `[layers, step pairs]`, or of one layer `[pairs]`.
@@ -391,6 +420,7 @@ impl Buffers {
             values: per_layer((sizes.cache_sides - 1) * sizes.attention_layers)?,
             states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
             tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
+            rounds: floats(sizes.round_values())?,
             inputs: words(sizes.input_rows() * sizes.tokens)?,
             chosen: words(sizes.pairs)?,
             uses: words(step_pairs.max(sizes.pairs))?,

@@ -10,6 +10,7 @@ use cuda::launch::{
 use cuda::{CudaError, Span};
 use store::LayerId;
 
+use super::buffers::Input;
 use super::compressed_buffers::Compressed;
 use super::{CudaBackend, Register};
 use crate::model::compressed_attention::{CompressedAttention, Compressor};
@@ -101,12 +102,16 @@ impl CudaBackend {
     pub(super) fn mixture_output(&self, mixture: &Mixture) -> Result<Span<f32>, CudaError> {
         let output = match (&self.compressed, mixture.to) {
             (Some(held), _) => held.read(self.tokens),
-            // No shared expert writes there.
-            (None, Some(_)) => self.buffers.shared_out.part(0, self.tokens * self.sizes.hidden),
+            (None, Some(_)) => self.own_output(),
             (None, None) => return Ok(self.register(Register::Residual)),
         };
         self.stream.clear(output)?;
         Ok(output)
+    }
+
+    /// Where a mixture adds an output of its own, without a shared expert, which would write there.
+    pub(super) fn own_output(&self) -> Span<f32> {
+        self.buffers.shared_out.part(0, self.tokens * self.sizes.hidden)
     }
 
     /// Gives what a mixture gave to the streams where there are several, or to a register of its own.
@@ -163,7 +168,8 @@ impl CudaBackend {
             let rotation = this.compressed().rotation(weights.compressor.is_some());
             let attention = &this.config.attention;
             let heads = (attention.query_heads, attention.head_dim);
-            let (x, positions) = (this.register(Register::Context), this.input(1, 0, this.tokens));
+            let (x, positions) =
+                (this.register(Register::Context), this.input(Input::Position, 0, this.tokens));
             launch::turn_heads(&this.stream, heads, x, rotation, positions, Turn::Back)
         });
         self.sequences.put_pending(marks);
@@ -173,7 +179,8 @@ impl CudaBackend {
     fn turn(&self, weights: &CompressedAttention) -> Result<(), CudaError> {
         let (held, attention) = (self.compressed(), &self.config.attention);
         let rotation = held.rotation(weights.compressor.is_some());
-        let (epsilon, positions) = (self.config.rms_epsilon, self.input(1, 0, self.tokens));
+        let (epsilon, positions) =
+            (self.config.rms_epsilon, self.input(Input::Position, 0, self.tokens));
         let turn = |register, heads, kind| {
             let x = self.register(register);
             launch::turn_heads(&self.stream, heads, x, rotation, positions, kind)
@@ -309,6 +316,6 @@ impl CudaBackend {
     /// The experts that a table gives each of the batch's tokens.
     pub(super) fn given(&self, table: TableId) -> Given {
         let (table, columns) = self.compressed().table(table.index());
-        Given { table, columns, tokens: self.input(0, 0, self.tokens) }
+        Given { table, columns, tokens: self.input(Input::Token, 0, self.tokens) }
     }
 }

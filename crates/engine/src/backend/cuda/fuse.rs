@@ -70,10 +70,23 @@ pub(super) enum Launch {
     NormMixture { norm: VectorId, mixture: Mixture, shared: FusedShared },
     /// The norm of `Residual`, and the network.
     NormDense { norm: VectorId, dense: Dense },
-    /// The norm of `Branch`, and those of `Residual` that router and experts read.
-    NormBetween { branch: VectorId, router: VectorId, experts: VectorId },
-    /// `Branch` with the norm of `Normed`, the norm of that added to `Residual`, which is then scaled.
-    NormJoin { mixture: VectorId, branch: VectorId, factor: VectorId },
+    /// A mixture next to a dense network that has run, with the norms before and behind.
+    Sandwich { norms: SandwichNorms, mixture: Mixture },
+}
+
+/// Weights of what a step computes around a mixture that is next to a dense network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SandwichNorms {
+    /// Of what the dense network gave.
+    pub(super) dense: VectorId,
+    /// Of the stream, for the router and for the experts.
+    pub(super) before: [VectorId; 2],
+    /// Of what the mixture gave.
+    pub(super) mixture: VectorId,
+    /// Of the sum of both.
+    pub(super) after: VectorId,
+    /// What the stream is multiplied by then, one number.
+    pub(super) factor: VectorId,
 }
 
 impl Launch {
@@ -105,8 +118,10 @@ impl Launch {
                 "norm, gate and up at once; down, added".to_owned()
             }
             Self::NormDense { .. } => "norm, gate and up at once; activation; down".to_owned(),
-            Self::NormBetween { .. } => "three norms at once".to_owned(),
-            Self::NormJoin { .. } => "two norms, added, and scale at once".to_owned(),
+            Self::Sandwich { .. } => {
+                "three norms at once; router; routing; experts in two; two norms and scale at once"
+                    .to_owned()
+            }
         }
     }
 }
@@ -229,12 +244,15 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
         [NormValues { from }, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
             Attend { sinks: None }, ..] =>
             (Launch::Heads { norms: [query, key], values: Some(from) }, 4),
-        [NormRow { register: Branch, weight: branch }, Norm { from: Residual, weight: router, to: RouterInput },
-            Norm { from: Residual, weight: experts, to: Normed }, ..] =>
-            (Launch::NormBetween { branch, router, experts }, 3),
-        [NormAdd { from: Normed, weight: mixture, to: Branch }, NormAdd { from: Branch, weight: branch, to: Residual },
-            Scale { register: Residual, factor }, ..] =>
-            (Launch::NormJoin { mixture, branch, factor }, 3),
+        [NormRow { register: Branch, weight: dense }, Norm { from: Residual, weight: router, to: RouterInput },
+            Norm { from: Residual, weight: experts, to: Normed },
+            Op::Mixture(mixture @ Mixture { to: Some(Normed), router_input: RouterInput, .. }),
+            NormAdd { from: Normed, weight: of_mixture, to: Branch },
+            NormAdd { from: Branch, weight: after, to: Residual }, Scale { register: Residual, factor }, ..] => {
+            let before = [router, experts];
+            let norms = SandwichNorms { dense, before, mixture: of_mixture, after, factor };
+            (Launch::Sandwich { norms, mixture }, 7)
+        }
         [Norm { from: Residual, weight: norm, to: Normed }, Op::Dense(dense), ..]
             if facts.dense(&dense) =>
             (Launch::NormDense { norm, dense }, 2),

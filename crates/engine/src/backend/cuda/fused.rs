@@ -9,6 +9,7 @@ use cuda::{CudaError, Span};
 use store::LayerId;
 
 use super::super::prepared::Prepared;
+use super::buffers::Input;
 use super::fuse::{self, Facts, FusedShared, Launch};
 use super::{CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
@@ -61,13 +62,22 @@ impl CudaBackend {
     ) {
         self.run(|this| {
             let [mixed, others @ ..] = products else { return Ok(()) };
-            let stride = this.sizes.delta_layers * this.sizes.tail;
-            let start = this.sizes.layout.index(layer) * this.sizes.tail;
+            let (weight, ring) = (this.vector(convolution), this.round_ring(layer));
+            if ring.is_some() && this.tokens > 1 {
+                // A token of a run is convolved with products that other blocks have.
+                let (input, jobs) = (this.normed_input(norm), this.stores(products));
+                launch::step_linear(&this.stream, this.tokens, &input, &jobs)?;
+                let (_, places) = this.places()[0];
+                return this.convolve_runs(layer, weight, &places);
+            }
+            let (tails, stride) = this.layer_tails(layer);
+            let input = |which| this.input(which, 0, this.tokens);
             let convolution = StepConvolution {
-                weight: this.vector(convolution),
-                tails: this.buffers.tails.part(start, this.sizes.sequences * stride - start),
+                weight,
+                tails,
                 stride,
-                sequences: this.input(2, 0, this.tokens),
+                sequences: input(Input::Sequence),
+                rounds: ring.map(|ring| (ring, input(Input::Position), input(Input::Lag))),
             };
             let to = this.register(Register::Convolved);
             let mut jobs = vec![StepJob::Convolve(this.matrix(mixed.matrix), to, convolution)];

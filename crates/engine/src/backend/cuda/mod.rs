@@ -29,6 +29,7 @@ mod prefetch;
 mod products;
 mod protocol;
 mod requirements;
+mod rounds;
 mod router;
 mod sandwich;
 mod slots;
@@ -50,7 +51,7 @@ use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use self::batch::Mode;
-use self::buffers::{Buffers, Floats, Sizes};
+use self::buffers::{Buffers, Floats, Input, Sizes};
 use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
@@ -59,10 +60,11 @@ use self::fuse::{Kind, Launch};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
+use self::rounds::DeltaWeights;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
-pub use self::weights::check_model;
 use self::weights::{check_encodings, check_limits, load_trunk};
+pub use self::weights::{check_model, check_rounds};
 use self::windows::Windows;
 use super::prepared::Prepared;
 use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
@@ -98,6 +100,8 @@ pub struct CudaBackend {
     config: ModelConfig,
     /// The launches of the model's layers.
     prepared: Arc<Prepared<Launch>>,
+    /// By delta layer, in order.
+    delta_weights: Vec<DeltaWeights>,
     options: CudaOptions,
     sizes: Sizes,
     matrices: Vec<Matrix>,
@@ -121,7 +125,7 @@ pub struct CudaBackend {
     sequences: Sequences,
     stream: Stream,
     tokens: usize,
-    /// True for a step: every part is one token of an answer.
+    /// True for a step: every part is the next token of an answer, and maybe drafts behind it.
     single: bool,
     mode: Mode,
     failure: Option<CudaError>,
@@ -205,6 +209,7 @@ impl CudaBackend {
             failure: None,
             config,
             prepared: Arc::default(),
+            delta_weights: Vec::new(),
             options,
             sizes,
             matrices,
@@ -248,6 +253,7 @@ impl Backend for CudaBackend {
 
     fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         self.settle()?;
+        self.catch_up(sequence)?;
         let (sequences, mut memory) = self.sequences_in();
         sequences.snapshot(&mut memory, sequence)
     }
@@ -264,6 +270,15 @@ impl Backend for CudaBackend {
     /// Steps are computed by other kernels than chunks.
     fn answers_replay(&self) -> bool {
         false
+    }
+
+    fn round_tokens(&self) -> usize {
+        self.most_round_tokens().min(self.sequences.round_tokens())
+    }
+
+    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.keep_first(&mut memory, sequence, tokens)
     }
 
     fn expect_rows(&mut self, rows: &[usize]) {
@@ -301,7 +316,7 @@ impl Backend for CudaBackend {
     fn embed(&mut self, table: MatrixId) {
         self.run(|this| {
             this.upload_inputs()?;
-            let tokens = this.input(0, 0, this.tokens);
+            let tokens = this.input(Input::Token, 0, this.tokens);
             launch::embed(&this.stream, this.matrix(table), tokens, this.embedded())?;
             let scale = this.config.stream.embedding_scale;
             if scale != 1.0 {
@@ -313,6 +328,7 @@ impl Backend for CudaBackend {
 
     fn prepare(&mut self, program: Arc<Program>) {
         self.prepared = Arc::new(self.prepare_program(&program));
+        self.delta_weights = rounds::delta_layers(&program);
     }
 
     fn run_stage(

@@ -3,6 +3,7 @@
 use cuda::launch;
 use store::LayerId;
 
+use super::buffers::Input;
 use super::fuse::Launch;
 use super::{CudaBackend, Register};
 use crate::EngineError;
@@ -42,11 +43,8 @@ impl CudaBackend {
                 return self.step_mixture(layer, Some((*norm, *shared)), mixture);
             }
             Launch::NormDense { norm, dense } => self.fused_dense(*norm, dense),
-            &Launch::NormBetween { branch, router, experts } => {
-                self.norm_between(branch, [router, experts]);
-            }
-            &Launch::NormJoin { mixture, branch, factor } => {
-                self.norm_join(mixture, branch, factor);
+            Launch::Sandwich { norms, mixture } => {
+                return self.step_sandwich(layer, norms, mixture);
             }
         }
         Ok(())
@@ -130,7 +128,7 @@ impl CudaBackend {
 
     fn norm_and_rotate(&mut self, layer: LayerId, heads: Register, weight: VectorId) {
         self.run(|this| {
-            let positions = this.input(1, 0, this.tokens);
+            let positions = this.input(Input::Position, 0, this.tokens);
             let (x, weight) = (this.register(heads), this.vector(weight));
             let norm = Some((weight, this.config.rms_epsilon));
             let (heads, rotation) = (this.heads_in(layer, heads), this.rotation(layer));

@@ -4,7 +4,10 @@
 use cuda::launch::{self, Factor, NormsBetween, NormsJoin};
 use store::LayerId;
 
+use super::fuse::SandwichNorms;
 use super::{CudaBackend, Register};
+use crate::EngineError;
+use crate::model::mixture::Mixture;
 use crate::weights::VectorId;
 
 impl CudaBackend {
@@ -35,34 +38,42 @@ impl CudaBackend {
         });
     }
 
-    /// `Branch` = its norm, `RouterInput` and `Normed` = norms of `Residual`.
-    pub(super) fn norm_between(&mut self, branch: VectorId, of_stream: [VectorId; 2]) {
+    /// A mixture of a step with the norms before and behind it. What it gives stays where the last ones read it.
+    ///
+    /// # Errors
+    /// A launch that failed, of these or before.
+    pub(super) fn step_sandwich(
+        &mut self,
+        layer: LayerId,
+        weights: &SandwichNorms,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
         self.run(|this| {
-            let norms = NormsBetween {
-                branch: this.register(Register::Branch),
-                branch_weight: this.vector(branch),
-                x: this.register(Register::Residual),
-                weights: of_stream.map(|weight| this.vector(weight)),
-                out: [Register::RouterInput, Register::Normed].map(|to| this.register(to)),
-                epsilon: this.config.rms_epsilon,
+            let register = |register| this.register(register);
+            let output = this.own_output();
+            let (epsilon, branch) = (this.config.rms_epsilon, register(Register::Branch));
+            let between = NormsBetween {
+                branch,
+                branch_weight: this.vector(weights.dense),
+                x: register(Register::Residual),
+                weights: weights.before.map(|weight| this.vector(weight)),
+                out: [Register::RouterInput, Register::Normed].map(register),
+                zeros: output,
+                epsilon,
             };
-            launch::norm_between(&this.stream, this.tokens, &norms)
-        });
-    }
-
-    /// `Branch += norm(Normed)`, then `Residual = (Residual + norm(Branch)) * factor`.
-    pub(super) fn norm_join(&mut self, mixture: VectorId, branch: VectorId, factor: VectorId) {
-        self.run(|this| {
+            launch::norm_between(&this.stream, this.tokens, &between)?;
+            this.launch_mixture(layer, None, mixture, output)?;
             let join = NormsJoin {
-                x: this.register(Register::Normed),
-                weight: this.vector(mixture),
-                branch: this.register(Register::Branch),
-                branch_weight: this.vector(branch),
-                out: this.register(Register::Residual),
-                factor: this.vector(factor),
-                epsilon: this.config.rms_epsilon,
+                x: output,
+                weight: this.vector(weights.mixture),
+                branch,
+                branch_weight: this.vector(weights.after),
+                out: register(Register::Residual),
+                factor: this.vector(weights.factor),
+                epsilon,
             };
             launch::norm_join(&this.stream, this.tokens, &join)
         });
+        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }

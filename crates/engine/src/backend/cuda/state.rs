@@ -133,6 +133,25 @@ impl StateMemory for CudaMemory<'_> {
         })
     }
 
+    /// All of what compressed attention keeps of the place, in one copy: a round writes to some places of each layer.
+    fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, CudaError> {
+        if let (Some(first), Some(compressed)) = (regions.first(), self.compressed) {
+            let [from, to] = compressed.state_and_aside(first.place);
+            self.stream.copy(from, to)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn put_back(&mut self, regions: &[Region], _bytes: &[u8]) -> Result<(), CudaError> {
+        let Some(compressed) = self.compressed else { return Ok(()) };
+        regions.iter().try_for_each(|region| {
+            assert_eq!(region.memory, Memory::Compressed, "only that is written over");
+            let [to, from] = compressed.state_and_aside(region.place);
+            let part = |all: Span<u8>| all.part(region.start, region.bytes);
+            self.stream.copy(part(from), part(to))
+        })
+    }
+
     fn clear(&mut self, regions: &[Region]) -> Result<(), CudaError> {
         self.find_all(regions).iter().try_for_each(|bytes| self.stream.clear(bytes.span()))
     }

@@ -204,21 +204,26 @@ impl CudaBackend {
         norm: Option<(VectorId, FusedShared)>,
         mixture: &Mixture,
     ) -> Result<(), EngineError> {
-        self.run(|this| this.launch_mixture(layer, norm, mixture));
+        self.run(|this| {
+            // Before the router, so that nothing lies between routing and the experts.
+            let out = this.mixture_output(mixture)?;
+            this.launch_mixture(layer, norm, mixture, out)?;
+            this.give_output(mixture, out)
+        });
         self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn launch_mixture(
+    /// Adds a mixture to `out`.
+    pub(super) fn launch_mixture(
         &self,
         layer: LayerId,
         norm: Option<(VectorId, FusedShared)>,
         mixture: &Mixture,
+        out: Span<f32>,
     ) -> Result<(), CudaError> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
         let normed = self.register(Register::Normed);
-        // Before the router, so that nothing lies between routing and the experts.
-        let out = self.mixture_output(mixture)?;
         let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
             gate: self.matrix(shared.gate),
             up: self.matrix(shared.up),
@@ -262,7 +267,7 @@ impl CudaBackend {
         let (shared, activation) = (shared.as_ref(), self.activation(mixture));
         if let Some(limit) = self.limited_experts(layer, shared, activation.as_ref()) {
             let input = StepInput::Plain { x: normed };
-            launch::step_experts_limited(
+            return launch::step_experts_limited(
                 &self.stream,
                 tokens,
                 &input,
@@ -270,18 +275,10 @@ impl CudaBackend {
                 shapes,
                 shared,
                 limit,
-            )?;
-            return self.give_output(mixture, out);
+            );
         }
-        launch::experts_activated(
-            &self.stream,
-            tokens,
-            &step,
-            shapes,
-            shared,
-            activation.as_ref(),
-        )?;
-        self.give_output(mixture, out)
+        let activation = activation.as_ref();
+        launch::experts_activated(&self.stream, tokens, &step, shapes, shared, activation)
     }
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.

@@ -13,7 +13,7 @@ use super::fuse::serves;
 use super::{CudaOptions, latent, padded, requirements};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::model::program::Program;
+use crate::model::program::{Op, Program, Refusal};
 use crate::weights::Catalog;
 
 /// Refuses shapes that the kernels do not serve.
@@ -81,6 +81,25 @@ pub fn check_model(
 ) -> Result<(), EngineError> {
     program.check(config, "CUDA kernels", |_, op| serves(op), &[])?;
     check_encodings(catalog, experts)
+}
+
+/// Whether steps compute several tokens of an answer, of which less may be kept. Asked before anything is loaded, of a
+/// model that [`check_model`] serves.
+///
+/// # Errors
+/// The operations that do not.
+pub fn check_rounds(config: &ModelConfig, program: &Program) -> Result<(), EngineError> {
+    program.check(
+        config,
+        "CUDA kernels",
+        |_, op| match op {
+            Op::AttendCompressed(_) => {
+                Err(Refusal::form(op, "of several tokens of an answer (--draft)"))
+            }
+            _ => Ok(()),
+        },
+        &[],
+    )
 }
 
 /// Refuses the first tensor whose encoding the kernels do not read.

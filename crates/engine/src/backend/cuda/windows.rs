@@ -11,7 +11,7 @@ use cuda::launch::{self, AttentionShape, KeyValueCache, TokenPlaces, Visible};
 use cuda::{CudaError, Device, DeviceBuffer, Span, Stream};
 use store::LayerId;
 
-use super::buffers::Sizes;
+use super::buffers::{Input, Sizes};
 use super::{CudaBackend, CudaOptions, Register};
 use crate::sequences::{Kept, Marks, Part, SequenceLayout, WindowRows};
 
@@ -130,7 +130,8 @@ impl CudaBackend {
             let base = if self.single { part.base } else { windows.sizes.rows.base(part.position) };
             let first = part.position - base;
             let positions = (first..first + part.tokens).map(|place| place as u32);
-            self.buffers.pinned.inputs.hand_over(3 * self.tokens + part.first, positions);
+            let at = Input::WindowPosition as usize * self.tokens + part.first;
+            self.buffers.pinned.inputs.hand_over(at, positions);
         }
     }
 
@@ -185,9 +186,10 @@ impl CudaBackend {
     /// Tokens of the batch and their positions from the bases of their rows.
     fn window_places(&self, first: usize, tokens: usize) -> TokenPlaces {
         TokenPlaces {
-            positions: self.input(3, first, tokens),
-            sequences: self.input(2, first, tokens),
+            positions: self.input(Input::WindowPosition, first, tokens),
+            sequences: self.input(Input::Sequence, first, tokens),
             single: self.single,
+            runs: self.step_runs(),
             // A window's keys are not shared out.
             end: 0,
         }

@@ -421,7 +421,8 @@ pub fn attend(
         partial: scratch.address,
         positions: places.positions.address,
         sequences: places.sequences.address,
-        starts: places.runs.map_or(0, |runs| runs.starts.address),
+        // A token alone is its own run.
+        starts: places.runs.filter(|_| tokens > 1).map_or(0, |runs| runs.starts.address),
         sinks: visible.sinks.map_or(0, |sinks| sinks.address),
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,

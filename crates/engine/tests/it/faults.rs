@@ -49,6 +49,7 @@ fn loaded(folder: &Path, options: StoreOptions, load: LoadMode) -> (Engine, Arc<
     let options = StoreOptions { slots, minimum_slots: config.moe.top_k, ..options };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let limits = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: CHUNK,
         logit_rows: CHUNK,
         sequences: 1,

@@ -12,4 +12,5 @@ mod rounds;
 mod routers;
 mod sequences;
 mod snapshots;
+mod stages;
 mod weights_parts;

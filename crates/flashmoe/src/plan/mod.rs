@@ -477,6 +477,7 @@ fn backend_options(
         }
     };
     let mut options = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: 1,
         logit_rows: LOGIT_ROWS,
         sequences: 1,

@@ -122,6 +122,7 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let limits = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: setting.chunk,
         logit_rows: 8,
         sequences: setting.sequences,

@@ -111,6 +111,11 @@ impl Engine {
         &mut self.backend
     }
 
+    /// The stages that compute the model's layers; one where one device does.
+    pub fn stages(&self) -> &Stages {
+        &self.backend
+    }
+
     /// An empty sequence.
     ///
     /// # Errors

@@ -118,6 +118,7 @@ struct VectorPlace {
 }
 
 /// The tensors that a model needs, checked against a checkpoint.
+#[derive(Clone)]
 pub struct Catalog<'a> {
     checkpoint: &'a Checkpoint,
     checked: bool,

@@ -45,6 +45,14 @@ impl Catalog<'_> {
         self.loaded = Some(layers);
     }
 
+    /// The same declarations, of which these layers are loaded ([`Catalog::restrict`]).
+    #[must_use]
+    pub fn of_layers(&self, layers: Range<usize>) -> Self {
+        let mut own = self.clone();
+        own.restrict(layers);
+        own
+    }
+
     /// Whether a part is loaded.
     pub(super) fn loads(&self, part: Part) -> bool {
         self.loaded.as_ref().is_none_or(|layers| part.is_with(layers))

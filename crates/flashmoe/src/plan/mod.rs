@@ -9,6 +9,7 @@ pub(crate) mod language;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod requests;
+pub(crate) mod stages;
 pub(crate) mod sweep;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use device::{Choice, DevicePlan};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
+use stages::StagePlan;
 
 /// Where the budget comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +81,12 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     /// What a server's requests may take; `None` where there is no server.
     pub(crate) requests: Option<RequestPlan>,
-    /// The slots; `None` in the modes without a pool.
+    /// The slots of all stages; `None` in the modes without a pool.
     pub(crate) slots: Option<StorePlan>,
-    /// What the slots were planned from: the store plans them again, and the same.
-    pub(crate) slot_budget: SlotBudget,
+    /// What the slots of all stages were planned from.
+    slot_budget: SlotBudget,
+    /// The stages that the layers are cut into; one where one device computes.
+    pub(crate) stages: Vec<StagePlan>,
 }
 
 /// How keys and values are stored where neither the user nor the model's training says it (docs/decisions.md, "keys and
@@ -151,7 +155,8 @@ impl Plan {
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let serves = match arguments.device {
+        let stages = stages::cut(arguments, &checkpoint, &catalog)?;
+        let serves = match arguments.device.first() {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
@@ -184,7 +189,8 @@ impl Plan {
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
         let tokenizer = checkpoint.tokenizer.as_ref().map_or(0, TokenizerSource::bytes);
         let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
-        let constant = floor::Constant { trunk: catalog.required_bytes(), process };
+        let trunk = stages::trunk_bytes(&stages, &catalog);
+        let constant = floor::Constant { trunk, process, stages: &stages };
         if device.is_none() {
             let chunk = sweep::streaming_chunk(
                 arguments,
@@ -214,7 +220,7 @@ impl Plan {
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
         let least_memory = device
             .is_none()
-            .then(|| floor::least_memory(arguments, &checkpoint, &config, constant, seats));
+            .then(|| floor::least_memory(arguments, &config, constant, seats));
         let mut plan = Self {
             least_memory: least_memory.transpose()?,
             arguments: arguments.clone(),
@@ -231,6 +237,7 @@ impl Plan {
             requests,
             slots: None,
             slot_budget: SlotBudget::Slots(0),
+            stages,
         };
         let sequences = plan.backend.sequences;
         plan.slot_budget = plan.slot_budget(fixed)?;
@@ -267,18 +274,26 @@ impl Plan {
         })
     }
 
-    fn plan_slots(&self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
+    /// Plans the slots of every stage; gives all of them together.
+    fn plan_slots(&mut self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
         let passed_through = self.device.as_ref().is_some_and(DevicePlan::holds_all);
-        let plan = match self.arguments.storage {
-            StorageChoice::Resident if !passed_through => StorePlan::resident(&self.checkpoint),
+        let checkpoints = stages::checkpoints(&self.stages);
+        let plans = match self.arguments.storage {
+            StorageChoice::Resident if !passed_through => {
+                let plan = |it| Ok((StorePlan::resident(it)?, self.slot_budget));
+                checkpoints.iter().map(|it| plan(it)).collect()
+            }
             StorageChoice::Budget
             | StorageChoice::Buffered
             | StorageChoice::PageCache
             | StorageChoice::Resident => {
                 let minimum = self.minimum_slots(sequences);
-                StorePlan::budget(&self.checkpoint, self.slot_budget, minimum)
+                StorePlan::budget_over(&checkpoints, self.slot_budget, minimum)
             }
-            StorageChoice::Mmap => return Ok(None),
+            StorageChoice::Mmap => {
+                self.stages.iter_mut().for_each(|stage| stage.slot_budget = self.slot_budget);
+                return Ok(None);
+            }
         };
         let wrap = |error: StoreError| {
             let context = format!(
@@ -297,7 +312,11 @@ impl Plan {
             };
             anyhow::Error::from(failure).context(context)
         };
-        plan.map(Some).map_err(wrap)
+        let plans: Vec<(StorePlan, SlotBudget)> = plans.map_err(wrap)?;
+        for (stage, (plan, budget)) in self.stages.iter_mut().zip(&plans) {
+            (stage.slots, stage.slot_budget) = (Some(plan.clone()), *budget);
+        }
+        Ok(Some(StorePlan::joined(plans.into_iter().map(|(plan, _)| plan))))
     }
 
     /// Slots that one step needs: the experts of one layer for every sequence.

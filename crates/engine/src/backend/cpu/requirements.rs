@@ -1,5 +1,6 @@
 //! Bytes that a CPU backend will hold, known before it is made: `plan` is exact because it asks here.
 
+use std::iter::Sum;
 use std::ops::Range;
 
 use kernels::{Activations, KvType};
@@ -32,6 +33,19 @@ pub struct Requirements {
     pub activations: u64,
     /// Rows of n-grams: those of a batch, buffers of their reads, and caches.
     pub rows: u64,
+}
+
+/// What several backends hold together.
+impl Sum for Requirements {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let none = Self { key_values: 0, recurrent: 0, activations: 0, rows: 0 };
+        all.fold(none, |sum, it| Self {
+            key_values: sum.key_values + it.key_values,
+            recurrent: sum.recurrent + it.recurrent,
+            activations: sum.activations + it.activations,
+            rows: sum.rows + it.rows,
+        })
+    }
 }
 
 impl CpuOptions {

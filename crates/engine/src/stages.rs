@@ -39,6 +39,8 @@ pub struct Stages {
     given: Vec<Vec<(LayerId, TableId)>>,
     /// What goes from one stage to the next.
     residual: Vec<f32>,
+    /// What the next operation reports.
+    failure: Option<EngineError>,
 }
 
 /// A batch put aside, on every stage.
@@ -49,7 +51,7 @@ impl Stages {
     /// One device for all `layers` of a model.
     pub fn one(layers: usize, backend: Box<dyn Backend + Send>) -> Self {
         let stages = vec![Stage { layers: 0..layers, backend }];
-        Self { stages, given: vec![Vec::new()], residual: Vec::new() }
+        Self { stages, given: vec![Vec::new()], residual: Vec::new(), failure: None }
     }
 
     /// Several devices for the `layers` of a model.
@@ -60,7 +62,7 @@ impl Stages {
         let ranges: Vec<_> = stages.iter().map(|stage| stage.layers.clone()).collect();
         Self::check(layers, &ranges)?;
         let given = stages.iter().map(|_| Vec::new()).collect();
-        Ok(Self { stages, given, residual: Vec::new() })
+        Ok(Self { stages, given, residual: Vec::new(), failure: None })
     }
 
     /// Whether ranges are a way to spread the `layers` of a model.
@@ -100,11 +102,11 @@ impl Stages {
         self.stages.last_mut().expect("a model has a layer").backend.as_mut()
     }
 
-    fn backends(&self) -> impl Iterator<Item = &(dyn Backend + Send)> {
+    fn backends(&self) -> impl Iterator<Item = &(dyn Backend + Send + 'static)> {
         self.stages.iter().map(|stage| stage.backend.as_ref())
     }
 
-    fn backends_mut(&mut self) -> impl Iterator<Item = &mut (dyn Backend + Send)> {
+    fn backends_mut(&mut self) -> impl Iterator<Item = &mut (dyn Backend + Send + 'static)> {
         self.stages.iter_mut().map(|stage| stage.backend.as_mut())
     }
 
@@ -272,6 +274,7 @@ impl Stages {
     /// # Errors
     /// A batch that the plan does not allow.
     pub(crate) fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
+        self.failure = None;
         for (stage, given) in self.stages.iter_mut().zip(&self.given) {
             stage.backend.begin(runs, purpose)?;
             if !given.is_empty() {
@@ -305,6 +308,9 @@ impl Stages {
         stage: program::Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
         let index = self.stages.partition_point(|stage| stage.layers.end <= layer.index());
         let first = self.stages[index].layers.start == layer.index();
         if index > 0 && first && stage == program::Stage::Mixer {
@@ -334,11 +340,19 @@ impl Stages {
 
     /// Puts the batch in progress aside; `None` where the devices have to finish it first.
     pub(crate) fn suspend(&mut self) -> Option<PutAside> {
-        let first = self.stages[0].backend.suspend()?;
-        let others = self.backends_mut().skip(1);
-        // Stages are devices of one kind: what one can, all can.
-        let others = others.map(|backend| backend.suspend().expect("as the first stage"));
-        Some(PutAside(std::iter::once(first).chain(others).collect()))
+        let mut aside = Vec::with_capacity(self.stages.len());
+        for stage in &mut self.stages {
+            match stage.backend.suspend() {
+                Some(suspended) => aside.push(suspended),
+                None => break,
+            }
+        }
+        if aside.len() == self.stages.len() {
+            return Some(PutAside(aside));
+        }
+        // The batch goes on. What a device cannot take up again, its next operation reports.
+        self.failure = self.resume(PutAside(aside)).err();
+        None
     }
 
     /// Goes on with a batch that was put aside; no other is in progress.

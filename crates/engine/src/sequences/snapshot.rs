@@ -39,6 +39,11 @@ pub struct SnapshotPart {
 }
 
 impl SnapshotPart {
+    /// Tokens before the point.
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
     /// Bytes of a page, 0 without any.
     fn page_bytes(&self) -> usize {
         self.pages.first().map_or(0, |page| page.len())

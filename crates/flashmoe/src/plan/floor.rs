@@ -80,9 +80,9 @@ pub(super) fn least_memory(
         let step = step_slots(config, &options, options.sequences);
         let slots = match (least_slots(arguments), arguments.storage) {
             (Some(slots), _) => StorePlan::budget_over(&checkpoints, slots, step)
-                .map(|plans| plans.iter().map(|(plan, _)| plan.bytes()).sum()),
+                .map(|plans| plans.iter().map(|(plan, _)| plan.bytes()).sum::<u64>()),
             (None, StorageChoice::Resident) => {
-                checkpoints.iter().map(|it| Ok(StorePlan::resident(it)?.bytes())).sum()
+                checkpoints.iter().map(|it| Ok(StorePlan::resident(it)?.bytes())).sum::<Result<u64, _>>()
             }
             (None, _) => Ok(0),
         };

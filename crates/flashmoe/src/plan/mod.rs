@@ -280,7 +280,8 @@ impl Plan {
         let checkpoints = stages::checkpoints(&self.stages);
         let plans = match self.arguments.storage {
             StorageChoice::Resident if !passed_through => {
-                let plan = |it| Ok((StorePlan::resident(it)?, self.slot_budget));
+                let budget = self.slot_budget;
+                let plan = |it| Ok::<_, StoreError>((StorePlan::resident(it)?, budget));
                 checkpoints.iter().map(|it| plan(it)).collect()
             }
             StorageChoice::Budget

@@ -112,7 +112,7 @@ pub(super) fn streaming_chunk(
         let requests = RequestPlan::of(seats, budget, &options).map_or(0, |plan| plan.bytes);
         let left = SlotBudget::Bytes(budget.checked_sub(fixed + requests)?);
         let plans = StorePlan::budget_over(&checkpoints, left, step).ok()?;
-        let slots = plans.iter().map(|(plan, _)| plan.slots()).sum();
+        let slots: usize = plans.iter().map(|(plan, _)| plan.slots()).sum();
         (slots >= STEPS_LEFT * step).then_some(slots)
     };
     let (context, per_token) = (backend.context, backend.top_k * config.mixtures());

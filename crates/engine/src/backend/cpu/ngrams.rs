@@ -35,7 +35,7 @@ fn computed<'a>(
     options: &'a CpuOptions,
 ) -> impl Iterator<Item = (usize, &'a NgramHash)> + Clone {
     let layers = ngrams.layers.iter().copied().zip(&ngrams.hashes);
-    layers.filter(|(layer, _)| options.layers.contains(layer))
+    layers.filter(move |(layer, _)| options.layers.contains(layer))
 }
 
 impl NgramRows {

@@ -348,7 +348,8 @@ impl Engine {
         logits
     }
 
-    /// The most likely token after one of the last batch, where the device chooses: [`crate::backend::Backend::most_likely`].
+    /// The most likely token after one of the last batch, where the device chooses
+    /// ([`crate::backend::Backend::most_likely`]).
     pub fn most_likely(&mut self, token: usize) -> Option<Result<u32, EngineError>> {
         let begun = Instant::now();
         let chosen = self.backend.most_likely(token, self.model.final_norm, self.model.head);

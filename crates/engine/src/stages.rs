@@ -1,12 +1,12 @@
 //! The devices that a model's layers are spread over: a stage each, with a range of layers that follow each other.
 //!
-//! Layers have the model's numbers everywhere. A stage holds what its layers need and nothing else: weights, experts (in
-//! a store of its own: the residency of a device counts on owning its store's slots), keys, values and states. The
+//! Layers have the model's numbers everywhere. A stage holds what its layers need and nothing else: weights, experts
+//! (in a store of its own: the residency of a device counts on owning its store's slots), keys, values and states. The
 //! embedding is the first stage's, the norm before the head and the head are the last one's. All that a layer leaves to
 //! the next is the residual stream, which is copied from stage to stage through the process's memory.
 //!
-//! Every stage hears of the same sequences and batches, in the same order, so that a sequence has one number everywhere
-//! and states cannot part. A batch is begun on all stages before any computes, and ended on all after the last has: what
+//! Every stage hears of the same sequences and batches, in the same order, so that a sequence has one number
+//! everywhere and states cannot part. A batch is begun on all stages before any computes, and ended on all after the last has: what
 //! one refuses changes no sequence. With one stage every call is that device's, with nothing around it.
 
 use std::io::{self, Read};
@@ -297,8 +297,8 @@ impl Stages {
         self.stages[0].backend.embed(table);
     }
 
-    /// [`Backend::run_stage`] of the stage that has the layer, which takes the residual stream over from the stage before
-    /// if it is its first.
+    /// [`Backend::run_stage`] of the stage that has the layer, which takes the residual stream over from the stage
+    /// before if it is its first.
     ///
     /// # Errors
     /// As [`Backend::run_stage`], or a device failed.

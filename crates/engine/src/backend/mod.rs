@@ -105,11 +105,8 @@ pub trait Backend {
     ///
     /// # Errors
     /// The device failed.
-    fn restore(
-        &mut self,
-        sequence: SequenceId,
-        snapshot: &SnapshotPart,
-    ) -> Result<(), EngineError>;
+    fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart)
+    -> Result<(), EngineError>;
     /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1
     /// where a token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.
     fn cut_tokens(&self) -> usize {
@@ -174,8 +171,8 @@ pub trait Backend {
     fn commit(&mut self);
     /// `Residual` = rows of `table` for the batch's tokens.
     fn embed(&mut self, table: MatrixId);
-    /// Copies `Residual` of the batch in progress to `to`: all that a layer leaves to the next. For a device behind this
-    /// one, which computes the layers that follow.
+    /// Copies `Residual` of the batch in progress to `to`: all that a layer leaves to the next. For a device behind
+    /// this one, which computes the layers that follow.
     ///
     /// # Errors
     /// The device failed, or computes whole models only.

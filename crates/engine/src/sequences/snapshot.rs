@@ -250,7 +250,12 @@ impl BlankPart {
     ) -> io::Result<Self> {
         let full = || io::Error::other("no room for another snapshot");
         let taken = (0..layout.pages(length)).map(|_| pages.take().ok_or_else(full));
-        Ok(Self { length, pages: taken.collect::<Result<_, _>>()?, layout: Arc::clone(layout), state })
+        Ok(Self {
+            length,
+            pages: taken.collect::<Result<_, _>>()?,
+            layout: Arc::clone(layout),
+            state,
+        })
     }
 }
 

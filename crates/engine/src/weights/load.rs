@@ -67,8 +67,8 @@ impl Catalog<'_> {
     }
 
     /// Reads everything declared of what is loaded a part at a time, for a device with memory of its own: `each` is
-    /// handed every matrix once, in the order declared, and no more than [`PART_BYTES`] or one matrix are held. Gives the
-    /// decoded vectors. `progress` hears the bytes done so far.
+    /// handed every matrix once, in the order declared, and no more than [`PART_BYTES`] or one matrix are held. Gives
+    /// the decoded vectors. `progress` hears the bytes done so far.
     ///
     /// # Errors
     /// What [`Trunk::load`] or `each` reports.
@@ -81,7 +81,8 @@ impl Catalog<'_> {
         let vectors = self.load_vectors()?;
         self.check_copies()?;
         self.check_numbers()?;
-        let wanted = (0..self.matrices.len()).filter(|&index| self.loads(self.matrices[index].part));
+        let wanted =
+            (0..self.matrices.len()).filter(|&index| self.loads(self.matrices[index].part));
         let wanted: Vec<usize> = wanted.collect();
         let (mut first, mut done) = (0, 0);
         while first < wanted.len() {

@@ -1,6 +1,6 @@
 //! Goal: layers spread over several stages give what one device gives: logits, snapshots, files and counts of experts.
-//! Method: all golden nets and the demo model, every cut into two stages and some into three, all on the processor, with
-//! stores that miss; against an engine with one stage, to the bit.
+//! Method: all golden nets and the demo model, every cut into two stages and some into three, all on the processor,
+//! with stores that miss; against an engine with one stage, to the bit.
 
 use std::cell::Cell;
 
@@ -45,8 +45,8 @@ fn room_of(engine: &mut Engine) -> (usize, usize) {
     (room.pages, room.states)
 }
 
-/// Everything that can be seen of some work: prompts that share chunks, marks, answers together, rounds of which less is
-/// kept, passes put aside, snapshots, their files, and sequences that go on from both.
+/// Everything that can be seen of some work: prompts that share chunks, marks, answers together, rounds of which less
+/// is kept, passes put aside, snapshots, their files, and sequences that go on from both.
 fn seen(engine: &mut Engine) -> Vec<Vec<u32>> {
     let whole = text(3, PAGE_TOKENS + 90);
     let mut seen = Vec::new();
@@ -124,7 +124,11 @@ fn every_cut_gives_what_one_device_gives() {
                 for (found, one) in
                     [(counters.decode, counted.decode), (counters.prefill, counted.prefill)]
                 {
-                    assert_eq!((found.visits, found.requests), (one.visits, one.requests), "{what}");
+                    assert_eq!(
+                        (found.visits, found.requests),
+                        (one.visits, one.requests),
+                        "{what}"
+                    );
                 }
                 let stages = cut.backend().counters_by_stage();
                 assert_eq!(stages.map(|it| it.bytes_read).sum::<u64>(), counters.bytes_read);
@@ -251,8 +255,7 @@ fn what_one_stage_refuses_changes_no_sequence() {
     let others: Vec<SequenceId> = (0..2).map(|_| engine.create_sequence().unwrap()).collect();
     assert!(engine.create_sequence().is_err(), "a fourth of three");
     others.into_iter().for_each(|other| engine.drop_sequence(other));
-    let kept: Vec<_> =
-        (0..6).map(|_| engine.backend().snapshot(sequence, None).unwrap()).collect();
+    let kept: Vec<_> = (0..6).map(|_| engine.backend().snapshot(sequence, None).unwrap()).collect();
     assert!(engine.backend().snapshot(sequence, None).is_err(), "a seventh of six");
     assert!(engine.start(&[Run { sequence, tokens: &[1] }], &[0]).is_err(), "a mark");
     drop(kept);

@@ -269,8 +269,7 @@ impl FromStr for Split {
             return Ok(Self::Auto);
         }
         let counts = text.split(',').map(str::parse).collect::<Result<Vec<u16>, _>>();
-        let wrong =
-            |_| format!("{} is no split; write auto, or layers, as in 20,20", quoted(text));
+        let wrong = |_| format!("{} is no split; write auto, or layers, as in 20,20", quoted(text));
         Ok(Self::Layers(counts.map_err(wrong)?.into_iter().map(usize::from).collect()))
     }
 }
@@ -312,7 +311,10 @@ mod tests {
     fn several_devices_are_of_one_kind() {
         let devices: Devices = "cuda:0,cuda:2".parse().unwrap();
         assert_eq!(devices.all(), [DeviceChoice::Cuda(0), DeviceChoice::Cuda(2)]);
-        assert_eq!((devices.first(), &*devices.to_string()), (DeviceChoice::Cuda(0), "cuda:0,cuda:2"));
+        assert_eq!(
+            (devices.first(), &*devices.to_string()),
+            (DeviceChoice::Cuda(0), "cuda:0,cuda:2")
+        );
         assert_eq!("cpu".parse::<Devices>().unwrap().all(), [DeviceChoice::Cpu]);
         assert_eq!("cpu,cpu,cpu".parse::<Devices>().unwrap().all().len(), 3);
         for text in ["", "cpu,", "cpu,gpu", "cuda,gpu:0", "auto,auto", "auto,cpu"] {

@@ -91,7 +91,8 @@ pub(crate) fn assumed(
     arguments: &ModelArguments,
     serves: Result<(), EngineError>,
 ) -> Result<Choice> {
-    let (Some((vram, _)), true) = (machine.gpu, arguments.device.first() != DeviceChoice::Cpu) else {
+    let (Some((vram, _)), true) = (machine.gpu, arguments.device.first() != DeviceChoice::Cpu)
+    else {
         return Ok(Choice::Cpu { because: None });
     };
     serves.map_err(Failure::engine)?;

@@ -81,9 +81,10 @@ pub(super) fn least_memory(
         let slots = match (least_slots(arguments), arguments.storage) {
             (Some(slots), _) => StorePlan::budget_over(&checkpoints, slots, step)
                 .map(|plans| plans.iter().map(|(plan, _)| plan.bytes()).sum::<u64>()),
-            (None, StorageChoice::Resident) => {
-                checkpoints.iter().map(|it| Ok(StorePlan::resident(it)?.bytes())).sum::<Result<u64, _>>()
-            }
+            (None, StorageChoice::Resident) => checkpoints
+                .iter()
+                .map(|it| Ok(StorePlan::resident(it)?.bytes()))
+                .sum::<Result<u64, _>>(),
             (None, _) => Ok(0),
         };
         let fixed: u64 = parts(config, &options, constant).iter().map(|part| part.bytes).sum();

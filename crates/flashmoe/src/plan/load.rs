@@ -155,7 +155,9 @@ impl Plan {
             1 => after(bytes, tell),
             _ => {
                 let tell = Arc::clone(tell);
-                Box::new(move |done: u64, _: u64| tell(((before + bytes + done as f64) / all).min(1.0)))
+                Box::new(move |done: u64, _: u64| {
+                    tell(((before + bytes + done as f64) / all).min(1.0))
+                })
             }
         });
         let experts = ExpertStore::open(Arc::clone(stage.checkpoint()), options);

@@ -9,6 +9,7 @@ pub(crate) mod language;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod requests;
+mod slots;
 pub(crate) mod stages;
 pub(crate) mod sweep;
 
@@ -26,13 +27,13 @@ use engine::model::mixture::expert_shapes;
 use engine::model::ngram::NgramHash;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
-use store::cache::{SlotBudget, StoreError, StorePlan};
+use store::cache::{SlotBudget, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
 use store::rows::RowStore;
 
 use crate::arguments::{
     ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
-    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
+    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice,
 };
 use crate::failure::Failure;
 use crate::progress::{say, tell};
@@ -100,8 +101,6 @@ const AUTOMATIC_SHARE: f64 = 0.85;
 const PROCESS_BYTES: u64 = 48 << 20;
 /// What the driver takes of the process's memory: an estimate.
 const DRIVER_BYTES: u64 = 320 << 20;
-/// Slots of the host tier that a GPU needs at least: two waves of records on their way to it.
-const DEVICE_WAVES: usize = 64;
 /// Memory of a loaded tokenizer per byte of tokenizer.json, measured on a 248k-token vocabulary.
 const TOKENIZER_FACTOR: u64 = 20;
 /// Automatic context: as much as this part of the budget holds, within these bounds.
@@ -218,9 +217,8 @@ impl Plan {
         };
         parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
-        let least_memory = device
-            .is_none()
-            .then(|| floor::least_memory(arguments, &config, constant, seats));
+        let least_memory =
+            device.is_none().then(|| floor::least_memory(arguments, &config, constant, seats));
         let mut plan = Self {
             least_memory: least_memory.transpose()?,
             arguments: arguments.clone(),
@@ -256,85 +254,6 @@ impl Plan {
             plan.backend.context
         ));
         Ok(plan)
-    }
-
-    fn slot_budget(&self, fixed: u64) -> Result<SlotBudget> {
-        if self.device.as_ref().is_some_and(DevicePlan::holds_all) {
-            // Records pass through to the device.
-            return Ok(SlotBudget::Steps(1));
-        }
-        Ok(match (self.arguments.storage, self.arguments.slots) {
-            (storage, None) if storage.has_slots() => {
-                SlotBudget::Bytes(self.budget.saturating_sub(fixed))
-            }
-            (storage, Some(_)) if !storage.has_slots() => {
-                return Err(Failure::usage("--slots needs --storage budget or buffered").into());
-            }
-            _ => floor::least_slots(&self.arguments).unwrap_or(SlotBudget::Steps(2)),
-        })
-    }
-
-    /// Plans the slots of every stage; gives all of them together.
-    fn plan_slots(&mut self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
-        let passed_through = self.device.as_ref().is_some_and(DevicePlan::holds_all);
-        let checkpoints = stages::checkpoints(&self.stages);
-        let plans = match self.arguments.storage {
-            StorageChoice::Resident if !passed_through => {
-                let budget = self.slot_budget;
-                let plan = |it| Ok::<_, StoreError>((StorePlan::resident(it)?, budget));
-                checkpoints.iter().map(|it| plan(it)).collect()
-            }
-            StorageChoice::Budget
-            | StorageChoice::Buffered
-            | StorageChoice::PageCache
-            | StorageChoice::Resident => {
-                let minimum = self.minimum_slots(sequences);
-                StorePlan::budget_over(&checkpoints, self.slot_budget, minimum)
-            }
-            StorageChoice::Mmap => {
-                self.stages.iter_mut().for_each(|stage| stage.slot_budget = self.slot_budget);
-                return Ok(None);
-            }
-        };
-        let wrap = |error: StoreError| {
-            let context = format!(
-                "the budget of {} leaves {} after {} for everything but experts ({}){}",
-                ByteSize(self.budget),
-                ByteSize(self.budget.saturating_sub(fixed)),
-                ByteSize(fixed),
-                self.named_parts(),
-                self.crowd(),
-            );
-            let failure = match (error, self.least_memory) {
-                (error @ StoreError::Budget { .. }, Some(least)) => {
-                    Failure::memory(format!("{error}; {}", floor::advice(least)))
-                }
-                (error, _) => Failure::store(error),
-            };
-            anyhow::Error::from(failure).context(context)
-        };
-        let plans: Vec<(StorePlan, SlotBudget)> = plans.map_err(wrap)?;
-        for (stage, (plan, budget)) in self.stages.iter_mut().zip(&plans) {
-            (stage.slots, stage.slot_budget) = (Some(plan.clone()), *budget);
-        }
-        Ok(Some(StorePlan::joined(plans.into_iter().map(|(plan, _)| plan))))
-    }
-
-    /// Slots that one step needs: the experts of one layer for every sequence.
-    pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
-        let step = floor::step_slots(&self.config, &self.backend, sequences);
-        if self.device.is_none() {
-            return step;
-        }
-        // What a step holds and what it may ask for meanwhile, and two waves of a prompt's records.
-        let all = self.config.moe.experts * self.config.mixtures();
-        (2 * step).max(DEVICE_WAVES).min(all)
-    }
-
-    /// True when records on a GPU's behalf all lie in pinned memory: nothing is read while it runs.
-    pub(crate) fn pinned_all(&self) -> bool {
-        let all = |slots: &StorePlan| slots.slots() >= slots.experts();
-        self.device.is_some() && self.slots.as_ref().is_some_and(all)
     }
 
     /// What this run does that is not exactly the model, one line each.

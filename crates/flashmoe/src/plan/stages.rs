@@ -67,7 +67,9 @@ pub(super) fn cut(
     if ranges.len() != devices.len() {
         let (stages, count) = (ranges.len(), devices.len());
         let found = match split {
-            Split::Auto => format!("{count} devices, and the layers make {stages} stages that end with experts"),
+            Split::Auto => format!(
+                "{count} devices, and the layers make {stages} stages that end with experts"
+            ),
             Split::Layers(_) => format!("{stages} stages for {count} devices"),
         };
         return Err(refuse(found).into());

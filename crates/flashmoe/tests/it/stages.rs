@@ -104,7 +104,8 @@ fn a_plan_shares_memory_out_and_holds_each_layer_once() {
     let floor = planned(&["--device", "cpu,cpu", "--split", "1,3", "--slots", "floor"]);
     let all = planned(&["--device", "cpu", "--slots", "floor"]);
     assert_eq!(slots(&floor).len(), 2);
-    assert!(slots(&floor).iter().all(|&count| count >= slots(&all)[0] / 2), "a step for each");
+    assert!(slots(&floor).iter().all(|&count| count > 0), "a step for each");
+    assert!(slots(&floor).iter().sum::<u64>() >= slots(&all)[0], "no less than one device");
     let least = two["least_budget_bytes"].as_u64().unwrap();
     let memory = format!("{}M", least.div_ceil(1 << 20));
     let tight = planned(&["--device", "cpu,cpu", "--split", "1,3", "--memory", &memory]);

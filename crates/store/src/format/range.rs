@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::Checkpoint;
 
 impl Checkpoint {
-    /// The same checkpoint with the experts of these layers alone, and without the tensors outside experts: what a store
-    /// is opened on that serves a device which computes a range of layers. Layers keep their numbers; the others are as
+    /// The same checkpoint with the experts of these layers alone, and without the tensors outside experts: what a
+    /// store is opened on that serves a device which computes a range of layers. Layers keep their numbers; the others are as
     /// dense ones, which have no records.
     #[must_use]
     pub fn experts_of(&self, layers: &Range<usize>) -> Self {

@@ -193,8 +193,8 @@ impl CpuBackend {
         })
     }
 
-    /// Looks rows of n-grams up in `stores`, one for each layer computed that does, in their order. Asked before the first
-    /// batch.
+    /// Looks rows of n-grams up in `stores`, one for each layer computed that does, in their order. Asked before the
+    /// first batch.
     ///
     /// # Errors
     /// More stores or fewer than there are such layers.
@@ -275,7 +275,11 @@ impl Backend for CpuBackend {
         sequences.snapshot(memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         let (sequences, memory) = self.sequences.split();
         sequences.restore(memory, sequence, snapshot)
     }

@@ -247,7 +247,11 @@ impl Backend for CudaBackend {
         sequences.snapshot(&mut memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         self.return_to(sequence, snapshot)
     }
 

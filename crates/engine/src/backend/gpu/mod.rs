@@ -221,7 +221,11 @@ impl Backend for GpuBackend {
         self.sequences.snapshot(&mut memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);

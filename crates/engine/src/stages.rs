@@ -6,8 +6,8 @@
 //! the next is the residual stream, which is copied from stage to stage through the process's memory.
 //!
 //! Every stage hears of the same sequences and batches, in the same order, so that a sequence has one number
-//! everywhere and states cannot part. A batch is begun on all stages before any computes, and ended on all after the last has: what
-//! one refuses changes no sequence. With one stage every call is that device's, with nothing around it.
+//! everywhere and states cannot part. A batch is begun on all stages before any computes, and ended on all after the
+//! last has: what one refuses changes no sequence. With one stage every call is that device's, with nothing around it.
 
 use std::io::{self, Read};
 use std::ops::Range;

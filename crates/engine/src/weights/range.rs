@@ -1,8 +1,8 @@
 //! Which of a model's weights a device with a range of its layers loads.
 //!
 //! All of a model is declared, whoever loads it: every check of names and shapes is made, and numbers of matrices are
-//! the same everywhere. A device that computes a range of layers then loads theirs alone. The embedding is loaded with the
-//! first layer, what is behind all layers (the norm and the head) with the last.
+//! the same everywhere. A device that computes a range of layers then loads theirs alone. The embedding is loaded with
+//! the first layer, what is behind all layers (the norm and the head) with the last.
 
 use std::ops::Range;
 

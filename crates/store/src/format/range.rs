@@ -7,8 +7,8 @@ use super::Checkpoint;
 
 impl Checkpoint {
     /// The same checkpoint with the experts of these layers alone, and without the tensors outside experts: what a
-    /// store is opened on that serves a device which computes a range of layers. Layers keep their numbers; the others are as
-    /// dense ones, which have no records.
+    /// store is opened on that serves a device which computes a range of layers. Layers keep their numbers; the others
+    /// are as dense ones, which have no records.
     #[must_use]
     pub fn experts_of(&self, layers: &Range<usize>) -> Self {
         let experts = self.experts.iter().enumerate();

@@ -47,6 +47,7 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
     let options = StoreOptions { check_reads: room.check_reads, ..options };
     let experts = ExpertStore::open(checkpoint.clone(), options).map_err(|error| told(&error))?;
     let limits = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: CHUNK,
         logit_rows: 8,
         sequences: room.sequences,

@@ -13,4 +13,5 @@ mod rounds_cuda;
 mod routers;
 mod sequences;
 mod snapshots;
+mod stages;
 mod weights_parts;

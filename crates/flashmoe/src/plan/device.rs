@@ -91,7 +91,8 @@ pub(crate) fn assumed(
     arguments: &ModelArguments,
     serves: Result<(), EngineError>,
 ) -> Result<Choice> {
-    let (Some((vram, _)), true) = (machine.gpu, arguments.device != DeviceChoice::Cpu) else {
+    let (Some((vram, _)), true) = (machine.gpu, arguments.device.first() != DeviceChoice::Cpu)
+    else {
         return Ok(Choice::Cpu { because: None });
     };
     serves.map_err(Failure::engine)?;
@@ -199,11 +200,11 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         return Err(Failure::usage(reason).into());
     }
     if let Some(option) = arguments.driver.first()
-        && !matches!(arguments.device, DeviceChoice::Gpu(_))
+        && !matches!(arguments.device.first(), DeviceChoice::Gpu(_))
     {
         return Err(Failure::usage(format!("{option} needs --device gpu")).into());
     }
-    let (info, named) = match arguments.device {
+    let (info, named) = match arguments.device.first() {
         DeviceChoice::Cpu => (None, false),
         DeviceChoice::Cuda(ordinal) => {
             let info = probe(ordinal).map_err(|error| {
@@ -280,7 +281,7 @@ pub(crate) fn choose_for(
     serves: Result<(), EngineError>,
 ) -> Result<Choice> {
     let Err(error) = serves else { return choose(arguments) };
-    if arguments.device == DeviceChoice::Auto && gpus_own(arguments).is_none() {
+    if arguments.device.first() == DeviceChoice::Auto && gpus_own(arguments).is_none() {
         let because = error.to_string();
         let because = because.trim_end_matches(": use --device cpu").to_owned();
         return Ok(Choice::Cpu { because: Some(because) });

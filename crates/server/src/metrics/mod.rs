@@ -11,10 +11,12 @@ mod vllm;
 
 pub(crate) use loads::{loads, model_info, server_info};
 
+use std::ops::Range;
 use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use store::cache::StoreCounters;
 
 use self::exposition::Exposition;
 use crate::http::Answer;
@@ -356,6 +358,14 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "wait_s": counters.stall_us as f64 / 1e6,
         })
     };
+    let stage = |(layers, experts): &(Range<usize>, StoreCounters)| {
+        json!({
+            "layers": [layers.start, layers.end],
+            "prefill": phase(&experts.prefill),
+            "decode": phase(&experts.decode),
+            "bytes_read": experts.bytes_read,
+        })
+    };
     let examples = card.examples.iter();
     let examples = examples.map(|one| json!({ "text": one.text, "tools": one.tools }));
     let examples: serde_json::Value = examples.collect();
@@ -403,6 +413,7 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "ahead_wasted": experts.ahead_wasted,
             "errors": experts.errors,
         },
+        "stages": status.stages.iter().map(stage).collect::<Vec<_>>(),
         "expert_heat": status.expert_heat,
     });
     Answer::json(StatusCode::OK, &body)

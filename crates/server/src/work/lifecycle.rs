@@ -5,7 +5,7 @@ use std::time::Instant;
 use engine::EngineError;
 use engine::backend::gpu::GpuError;
 use engine::backend::{PAGE_TOKENS, Room};
-use store::cache::{ReadCause, StoreError};
+use store::cache::{ReadCause, StoreCounters, StoreError};
 use store::timeline;
 
 use super::active::{Active, Doing, Fault};
@@ -335,7 +335,11 @@ impl Scheduler {
         if self.active.iter().all(|active| active.stage() != Stage::Decode) {
             self.status.decode_rate = 0.0;
         }
-        self.status.experts = self.engine.counters();
+        let stages = self.engine.stages();
+        self.status.stages = stages.ranges().zip(stages.counters_by_stage()).collect();
+        self.status.experts = StoreCounters::default();
+        let (all, of_stages) = (&mut self.status.experts, &self.status.stages);
+        of_stages.iter().for_each(|(_, counters)| all.add(counters));
         self.status.drafts = self.engine.draft_counters();
         let counters = &self.prefix.counters;
         let prefix = &mut self.status.prefix;

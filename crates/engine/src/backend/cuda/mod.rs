@@ -67,7 +67,7 @@ use self::weights::{check_encodings, check_limits, load_trunk};
 pub use self::weights::{check_model, check_rounds};
 use self::windows::Windows;
 use super::prepared::Prepared;
-use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
+use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
@@ -251,14 +251,18 @@ impl Backend for CudaBackend {
         &mut self.sequences
     }
 
-    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
         self.settle()?;
         self.catch_up(sequence)?;
         let (sequences, mut memory) = self.sequences_in();
         sequences.snapshot(&mut memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         self.return_to(sequence, snapshot)
     }
 

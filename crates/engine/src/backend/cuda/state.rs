@@ -11,7 +11,7 @@ use super::windows::Windows;
 use super::{CudaBackend, CudaOptions, Register};
 use crate::EngineError;
 use crate::sequences::{
-    Limits, Memory, Region, SequenceId, Sequences, Snapshot, StateMemory, Suspended,
+    Limits, Memory, Region, SequenceId, Sequences, SnapshotPart, StateMemory, Suspended,
 };
 
 /// How many sequences and copies of what they have there may be.
@@ -180,7 +180,7 @@ impl CudaBackend {
     pub(super) fn return_to(
         &mut self,
         sequence: SequenceId,
-        snapshot: &Snapshot,
+        snapshot: &SnapshotPart,
     ) -> Result<(), EngineError> {
         self.settle()?;
         self.hold_cache(std::iter::once((sequence.place(), snapshot.length())))?;

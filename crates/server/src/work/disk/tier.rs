@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::backend::{Backend, Snapshot};
+use engine::backend::Snapshot;
+use engine::stages::Stages;
 
 use super::super::owner::{Domain, Salt};
 use super::folder::Folder;
@@ -160,7 +161,7 @@ impl DiskTier {
         domain: Domain,
         prompt: &[u32],
         length: usize,
-        backend: &mut dyn Backend,
+        backend: &mut Stages,
         beat: &dyn Fn(),
     ) -> Option<Snapshot> {
         let tokens = &prompt[..length];

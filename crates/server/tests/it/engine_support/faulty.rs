@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::EngineError;
-use engine::backend::{Backend, Cancel, Purpose, Run, SequenceId, Sequences, Snapshot, Suspended};
+use engine::backend::{
+    Backend, Cancel, Purpose, Run, SequenceId, Sequences, SnapshotPart, Suspended,
+};
 use engine::model::program::{Program, Stage};
 use engine::weights::{MatrixId, TableId, VectorId};
 use store::LayerId;
@@ -153,8 +155,10 @@ impl Backend for Faulty {
     operations! {
         fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
         fn sequences_mut(&mut self) -> &mut Sequences;
-        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
-        fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
+        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
+        fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError>;
+        fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError>;
+        fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError>;
         fn suspend(&mut self) -> Option<Suspended>;
         fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
         fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;

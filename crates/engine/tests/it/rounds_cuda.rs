@@ -131,7 +131,7 @@ fn single_steps(engine: &mut Engine, count: usize) -> Steps {
 }
 
 impl Steps {
-    /// A round of `tokens` from `at` on, of which `right` are those that the steps had.
+    /// A round of `tokens` from `at` on: the first `right` are those that the steps had.
     fn round(&self, at: usize, tokens: usize, right: usize) -> Vec<u32> {
         let token = |place| {
             let token = self.tokens.get(at + place).copied().unwrap_or(5);

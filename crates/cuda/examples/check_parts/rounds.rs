@@ -293,7 +293,8 @@ impl Bench {
         TokenPlaces { runs: Some(runs), ..self.places(&batch.positions, &batch.sequences) }
     }
 
-    /// Runs of 2 to 8 tokens that append and attend, against one token after the other; over the ends of tiles and parts.
+    /// Runs of 2 to 8 tokens that append and attend, against one token after the other; over the ends of tiles and
+    /// parts.
     pub(super) fn attention_rounds(&self) {
         let shapes = [(16, 2, 128), (8, 1, 256), (32, 4, 64), (6, 2, 40), (16, 2, 512)];
         for (query_heads, key_value_heads, dim) in shapes {

@@ -1,5 +1,5 @@
-//! Steps whose runs may have several tokens of a sequence, the first of which alone may be kept afterwards: what keeps
-//! state token by token, the convolution and the delta rule of a round.
+//! Steps whose runs may have several tokens of a sequence, and the first of them alone may be kept afterwards: what
+//! keeps state token by token, the convolution and the delta rule of a round.
 //!
 //! State stays where a round began. A ring has, by position, what the round's tokens were fed; the next step of the
 //! sequence first applies those that were kept ([`StepRuns::lags`]) and stores once. Rings have places for two rounds,

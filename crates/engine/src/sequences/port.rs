@@ -63,8 +63,8 @@ pub(crate) trait StateMemory {
     fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), Self::Error>;
     /// Copies regions to others of the same length that do not overlap with them.
     fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Self::Error>;
-    /// Puts regions of a place aside that a round is about to write over, until [`StateMemory::put_back`] or the place's
-    /// next round; gives their bytes, one after the other, unless the device holds them.
+    /// Puts regions of a place aside that a round is about to write over, until they are put back or the place's next
+    /// round begins; gives their bytes, one after the other, unless the device holds them.
     fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, Self::Error> {
         let mut bytes = vec![0; regions.iter().map(|region| region.bytes).sum()];
         if !regions.is_empty() {

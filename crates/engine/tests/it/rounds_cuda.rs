@@ -25,8 +25,8 @@ use store::trunk::LoadMode;
 use crate::processor::file_of;
 use crate::sequences::{bits, feed, text};
 
-/// Delta layers of three forms, attention alone, windows, latent rows, compressed rows.
-const CASES: [&str; 8] = [
+/// Delta layers of three forms, attention alone, windows, latent rows, compressed rows, heads of two shapes.
+const CASES: [&str; 9] = [
     "qwen35-calm-hf",
     "qwen35-calm-mlx-mixed",
     "qwen35-calm-mlxlm-4bit",
@@ -35,6 +35,7 @@ const CASES: [&str; 8] = [
     "gptoss-calm-mxfp4",
     "glm-flash-calm-mlxlm-4bit",
     "dsv4-calm-hf",
+    "gemma4-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.
@@ -130,7 +131,7 @@ fn single_steps(engine: &mut Engine, count: usize) -> Steps {
 }
 
 impl Steps {
-    /// A round of `tokens` from `at` on, of which `right` are those that the steps had.
+    /// A round of `tokens` from `at` on: the first `right` are those that the steps had.
     fn round(&self, at: usize, tokens: usize, right: usize) -> Vec<u32> {
         let token = |place| {
             let token = self.tokens.get(at + place).copied().unwrap_or(5);

@@ -31,7 +31,7 @@ pub(super) enum FusedShared {
 /// Batches that differ in their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One token of each of some answers.
+    /// The next tokens of some answers.
     Step,
     /// Tokens of prompts.
     Chunk,

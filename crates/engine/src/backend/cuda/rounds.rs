@@ -1,10 +1,10 @@
-//! Rounds: a step's runs of several tokens, of which the first alone may be kept afterwards.
+//! Rounds: a step's runs of several tokens. The first of them alone may be kept afterwards.
 //!
 //! Products, experts and attention compute a token by itself, and rows go back by length; of what compressed attention
 //! writes over, that of rejected tokens is put back. Delta layers keep state token by token: it stays where a round
 //! began, and a ring of each sequence has what the round's tokens were fed. The sequence's next step applies those that
-//! were kept ([`crate::sequences::Sequences::lag`]) in the same kernels; before anything else is done with the sequence,
-//! launches of their own do ([`CudaBackend::catch_up`]).
+//! were kept ([`crate::sequences::Sequences::lag`]) in the same kernels; launches of their own do
+//! ([`CudaBackend::catch_up`]) before anything else happens to the sequence.
 
 use cuda::Span;
 use cuda::launch::{
@@ -131,7 +131,7 @@ impl CudaBackend {
     fn apply_kept(&self, sequence: SequenceId, lag: usize) -> Result<(), EngineError> {
         let Some(delta) = &self.config.delta else { return Ok(()) };
         let (shape, buffers) = (delta_shape(delta), &self.buffers);
-        // Rows of one token, of which its id is not needed.
+        // Rows of one token; its id is not needed.
         let length = self.sequences.length(sequence) as u32;
         let words = [0, length, sequence.0, 0, lag as u32];
         buffers.pinned.inputs.hand_over(0, words);

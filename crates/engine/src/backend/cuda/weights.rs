@@ -83,7 +83,7 @@ pub fn check_model(
     check_encodings(catalog, experts)
 }
 
-/// Whether steps compute several tokens of an answer, of which less may be kept. Asked before anything is loaded, of a
+/// Whether steps compute several tokens of an answer and keep the first ones. Asked before anything is loaded, of a
 /// model that [`check_model`] serves.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ mod desk;
 mod drain;
 mod error;
 mod follow;
+mod generate;
 mod guard;
 mod heads;
 mod identify;

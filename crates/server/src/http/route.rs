@@ -19,6 +19,9 @@ pub(crate) enum Route {
     Model(String),
     Props,
     Slots,
+    /// A model is to be loaded, or unloaded.
+    Load,
+    Unload,
     Status,
     Trace,
     Chat,
@@ -91,6 +94,8 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/livez" => get(Route::Live),
         "/metrics" => get(Route::Metrics),
         "/models" => get(Route::Models),
+        "/models/load" if method == Method::POST => Ok(Route::Load),
+        "/models/unload" if method == Method::POST => Ok(Route::Unload),
         "/props" => get(Route::Props),
         "/slots" => get(Route::Slots),
         "/status" => get(Route::Status),
@@ -143,6 +148,12 @@ fn allow(method: &Method, allow: &'static str, route: Route) -> Result<Route, Ap
     Err(ApiError::new(Kind::MethodNotAllowed { allow }, message))
 }
 
+/// The model that a query names; empty where it names none.
+pub(crate) fn named(query: Option<&str>) -> Result<String, ApiError> {
+    let mut pairs = query.unwrap_or_default().split('&');
+    pairs.find_map(|pair| pair.strip_prefix("model=")).map_or(Ok(String::new()), percent_decoded)
+}
+
 /// The text that a percent-encoded path segment stands for.
 fn percent_decoded(text: &str) -> Result<String, ApiError> {
     let bad = || ApiError::new(Kind::InvalidRequest, "the path is not percent-encoded UTF-8");
@@ -179,6 +190,17 @@ mod tests {
         {
             assert_eq!(model(missing).expect_err("is refused").kind(), Kind::NotFound, "{missing}");
         }
+    }
+
+    #[test]
+    fn a_query_may_name_a_model() {
+        assert_eq!(named(None), Ok(String::new()));
+        assert_eq!(named(Some("all=1&model=a%2Fb%3Aside")), Ok("a/b:side".to_owned()));
+        assert!(named(Some("model=%f")).is_err());
+        let order = |path| route(&Method::POST, path);
+        assert_eq!(order("/models/load"), Ok(Route::Load));
+        assert_eq!(order("/v1/models/unload"), Ok(Route::Unload));
+        assert_eq!(route(&Method::GET, "/models/load"), Ok(Route::Model("load".to_owned())));
     }
 
     #[test]

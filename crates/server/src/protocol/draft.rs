@@ -64,6 +64,8 @@ pub(crate) struct Draft {
     pub(crate) priority: Priority,
     pub(crate) session: Option<String>,
     pub(crate) cache_prompt: bool,
+    /// The model is to be unloaded once it has answered.
+    pub(crate) unloads: bool,
     /// What the client should know of its request, for the header `x-warning`.
     pub(crate) notes: Vec<String>,
 }
@@ -110,6 +112,7 @@ impl Draft {
             priority,
             session: hint.map(str::to_owned).or(defaults.session),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
+            unloads: false,
             notes: Vec::new(),
         })
     }

@@ -564,6 +564,9 @@ pub trait Worker: Send + Sync + 'static {
 
     /// Numbers of the moment; never waits for the engine.
     fn status(&self) -> Status;
+
+    /// Ends all jobs and what works for them, and waits for that. Nothing is taken any more.
+    fn stop(&self) {}
 }
 
 /// A job that was taken. Dropping it cancels the job.

@@ -390,6 +390,10 @@ impl Worker for EngineWorker {
         self.shared.silence()
     }
 
+    fn stop(&self) {
+        Self::stop(self);
+    }
+
     fn status(&self) -> Status {
         let expert_heat = self.heat.as_ref().map(Heat::read).unwrap_or_default();
         Status { expert_heat, ..self.shared.status().clone() }

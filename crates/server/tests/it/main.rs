@@ -19,6 +19,8 @@ mod liveness;
 mod loading;
 mod metrics;
 mod mistakes;
+mod models;
+mod models_engine;
 mod oracle;
 mod owners;
 mod panics;

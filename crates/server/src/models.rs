@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::calendar::rfc3339;
 use crate::http::{Answer, ApiError, Kind, Phase};
 use crate::registry::{Models, View};
-use crate::work::{Failing, ModelCard, Status, Worker};
+use crate::work::{Failing, ModelCard, RunningJob, Status, Worker};
 
 fn view_json(view: &View, started_s: u64) -> Value {
     let card = view.loading.model();
@@ -190,11 +190,9 @@ pub(crate) fn props(worker: &dyn Worker) -> Response<Answer> {
 pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
     let context = worker.context_length();
     let status = worker.status();
-    let jobs = status.running;
-    let idle = jobs.len()..status.sequences;
-    let slot = |(index, job): (usize, &crate::work::RunningJob)| {
+    let slot = |job: &RunningJob| {
         json!({
-            "id": index,
+            "id": job.slot,
             "task": job.id,
             "n_ctx": context,
             "is_processing": true,
@@ -206,15 +204,19 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
             "eta_s": job.eta.map(|eta| eta.as_secs_f64()),
         })
     };
-    let idle = idle.map(|index| {
+    let idle = |slot: usize| {
         json!({
-            "id": index,
+            "id": slot,
             "n_ctx": context,
             "is_processing": false,
             "state": "idle",
         })
-    });
-    let slots: Value = jobs.iter().enumerate().map(slot).chain(idle).collect();
+    };
+    let each = |id: usize| {
+        let jobs: Vec<Value> = status.running.iter().filter(|job| job.slot == id).map(slot).collect();
+        if jobs.is_empty() { vec![idle(id)] } else { jobs }
+    };
+    let slots: Value = (0..status.sequences).flat_map(each).collect();
     Answer::json(StatusCode::OK, &slots)
 }
 

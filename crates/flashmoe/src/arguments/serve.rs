@@ -115,6 +115,10 @@ pub(crate) struct ServeArguments {
     /// Most bytes that this server writes to it in a second
     #[arg(long, value_name = "SIZE", default_value = "200M")]
     pub(crate) cache_shared_rate: ByteSize,
+    /// Folder for conversations that clients save by a name (`POST /slots/0?action=save`, then restore) (default: they
+    /// may not)
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) slot_save_path: Option<PathBuf>,
     /// On SIGTERM: how long work is still taken while /readyz says no, for routers to learn of it
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(crate) drain_delay: Age,

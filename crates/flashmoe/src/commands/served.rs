@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::routing::Heat;
 use server::Log;
-use server::work::{DiskOptions, EngineWorker, Loading, ModelCard, SharedOptions, WorkerOptions};
+use server::work::{
+    DiskOptions, EngineWorker, Loading, ModelCard, SharedOptions, SlotOptions, WorkerOptions,
+};
 use store::format::{Checkpoint, SourceKind};
 
 use crate::arguments::{ModelArguments, ServeArguments};
@@ -101,6 +103,10 @@ impl Served {
                 bytes_free: arguments.cache_disk_reserve.map(|size| size.0),
             }),
             shared: shared_options(arguments, &plan, &name)?,
+            slots: arguments.slot_save_path.clone().map(|folder| SlotOptions {
+                folder,
+                fingerprint: fingerprint(&plan),
+            }),
             panics: PANICS_MAX,
             drafting: plan.arguments.draft.drafting(),
             log: log.clone(),

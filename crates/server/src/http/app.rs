@@ -352,6 +352,7 @@ impl App {
                 };
                 self.with_object(bytes.await?, client, read).await
             }
+            Route::Slot(slot) => self.slot(bytes.await?, slot, head.uri.query(), client).await,
             Route::Load => self.order(bytes.await?, true).await,
             Route::Unload => self.order(bytes.await?, false).await,
         }

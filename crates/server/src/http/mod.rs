@@ -25,6 +25,7 @@ mod prepare;
 mod room;
 mod route;
 mod several;
+mod slots;
 mod stream;
 mod tls;
 mod told;

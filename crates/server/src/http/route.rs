@@ -19,6 +19,8 @@ pub(crate) enum Route {
     Model(String),
     Props,
     Slots,
+    /// One of them is to be saved, restored or erased.
+    Slot(usize),
     /// A model is to be loaded, or unloaded.
     Load,
     Unload,
@@ -128,10 +130,14 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/rerank" | "/audio/transcriptions" | "/images/generations" | "/responses/compact" => {
             Err(not_supported("the endpoint is not supported"))
         }
-        other => match other.strip_prefix("/models/") {
-            Some(id) if !id.is_empty() => get(Route::Model(percent_decoded(id)?)),
-            _ => Err(ApiError::new(Kind::NotFound, "there is nothing at this path")),
-        },
+        other => {
+            let nothing = || ApiError::new(Kind::NotFound, "there is nothing at this path");
+            if let Some(slot) = other.strip_prefix("/slots/") {
+                return post(Route::Slot(slot.parse().map_err(|_| nothing())?));
+            }
+            let id = other.strip_prefix("/models/").filter(|id| !id.is_empty());
+            get(Route::Model(percent_decoded(id.ok_or_else(nothing)?)?))
+        }
     }
 }
 
@@ -200,6 +206,8 @@ mod tests {
         let order = |path| route(&Method::POST, path);
         assert_eq!(order("/models/load"), Ok(Route::Load));
         assert_eq!(order("/v1/models/unload"), Ok(Route::Unload));
+        assert_eq!(order("/slots/3"), Ok(Route::Slot(3)));
+        assert!(order("/slots/-1").is_err() && order("/slots/3/4").is_err());
         assert_eq!(route(&Method::GET, "/models/load"), Ok(Route::Model("load".to_owned())));
     }
 

@@ -210,6 +210,16 @@ impl PrefixCache {
         true
     }
 
+    /// Gives up the entries that are beginnings of `tokens`; how many tokens the longest had.
+    pub(super) fn erase(&mut self, domain: Domain, tokens: &[u32]) -> usize {
+        let of = |entry: &Entry| entry.domain == domain && tokens.starts_with(&entry.tokens);
+        let longest = self.entries.iter().filter(|entry| of(entry)).map(|it| it.tokens.len()).max();
+        let before = self.entries.len();
+        self.entries.retain(|entry| !of(entry));
+        self.counters.evicted += (before - self.entries.len()) as u64;
+        longest.unwrap_or(0)
+    }
+
     /// Gives up all entries.
     pub(super) fn forget(&mut self) {
         self.counters.evicted += self.entries.len() as u64;

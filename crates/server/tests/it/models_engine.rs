@@ -17,8 +17,8 @@ const NAMES: [&str; 2] = ["one", "two"];
 struct Engines;
 
 impl Loader for Engines {
-    fn load(&mut self, _: usize, _: &Arc<Loading>) -> Result<Arc<dyn Worker>, String> {
-        Ok(Arc::new(worker(&Setting::default())))
+    fn load(&mut self, index: usize, _: &Arc<Loading>) -> Result<Arc<dyn Worker>, String> {
+        Ok(Arc::new(worker(&Setting { name: NAMES[index], ..Setting::default() })))
     }
 }
 

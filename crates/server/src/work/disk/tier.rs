@@ -297,7 +297,7 @@ impl DiskTier {
 }
 
 /// Sends keep-alives while something is read that may come over a network.
-struct Beating<'a, R>(&'a mut R, &'a dyn Fn());
+pub(super) struct Beating<'a, R>(pub(super) &'a mut R, pub(super) &'a dyn Fn());
 
 impl<R: Read> Read for Beating<'_, R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {

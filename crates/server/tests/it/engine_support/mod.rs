@@ -21,7 +21,7 @@ use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
 use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
-    Preparing, SharedOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
+    Preparing, SharedOptions, SlotOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::io::{Fault, Operation, Simulator};
@@ -63,6 +63,10 @@ pub(crate) struct Setting {
     pub(crate) panics: usize,
     /// How answers are drafted.
     pub(crate) drafting: Option<Drafting>,
+    /// Where slots are saved.
+    pub(crate) slots: Option<SlotOptions>,
+    /// What clients call the model.
+    pub(crate) name: &'static str,
 }
 
 impl Default for Setting {
@@ -81,6 +85,8 @@ impl Default for Setting {
             between: Between::default(),
             panics: 3,
             drafting: None,
+            slots: None,
+            name: "demo",
         }
     }
 }
@@ -155,7 +161,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
     let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
     let options = WorkerOptions {
         model: ModelCard {
-            id: "demo".into(),
+            id: setting.name.into(),
             context: setting.context,
             vocabulary,
             ..ModelCard::default()
@@ -167,6 +173,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         on_full: OnFull::Stop,
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
+        slots: setting.slots.clone(),
         panics: setting.panics,
         drafting: setting.drafting.clone(),
         log: setting.log.clone(),

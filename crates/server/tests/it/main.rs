@@ -30,6 +30,7 @@ mod protocols;
 mod replay;
 mod scored_prompts;
 mod shared;
+mod slots;
 mod support;
 mod tls;
 mod warm_equals_cold;

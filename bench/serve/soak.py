@@ -106,7 +106,7 @@ def main():
         # What is left until the wished fill, shared among the turns that are left; a turn has about 60 tokens by itself.
         left = arguments.fill * arguments.context - talk.prompt
         words = max(int(left / (arguments.turns - number + 1)) - 60, 1)
-        talk.turn("Read this: " + "one two three four "[:4] * words, number % 2 == 0)
+        talk.turn("Read this: " + "one " * words, number % 2 == 0)
         if number == arguments.turns // 5:
             early = server.resident()
         if number % 10 == 0:

@@ -57,9 +57,7 @@ pub(crate) fn list(models: &Models, started_s: u64) -> Response<Answer> {
     let views = models.views();
     let cards: Vec<ModelCard> = views.iter().map(|view| view.loading.model()).collect();
     let data: Vec<Value> = views.iter().map(|view| view_json(view, started_s)).collect();
-    let slug = |card: &ModelCard| {
-        json!({ "slug": card.id, "id": card.id, "context_window": card.context })
-    };
+    let slug = |card: &ModelCard| json!({ "slug": card.id, "id": card.id, "context_window": card.context });
     let body = json!({
         "object": "list",
         "data": data,
@@ -72,11 +70,7 @@ pub(crate) fn list(models: &Models, started_s: u64) -> Response<Answer> {
 }
 
 /// One model.
-pub(crate) fn one(
-    models: &Models,
-    id: &str,
-    started_s: u64,
-) -> Result<Response<Answer>, ApiError> {
+pub(crate) fn one(models: &Models, id: &str, started_s: u64) -> Result<Response<Answer>, ApiError> {
     Ok(Answer::json(StatusCode::OK, &view_json(&models.exact(id)?, started_s)))
 }
 
@@ -213,7 +207,8 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
         })
     };
     let each = |id: usize| {
-        let jobs: Vec<Value> = status.running.iter().filter(|job| job.slot == id).map(slot).collect();
+        let jobs: Vec<Value> =
+            status.running.iter().filter(|job| job.slot == id).map(slot).collect();
         if jobs.is_empty() { vec![idle(id)] } else { jobs }
     };
     let slots: Value = (0..status.sequences).flat_map(each).collect();

@@ -74,7 +74,8 @@ struct Running {
 
 impl Running {
     fn ended(self) -> Result<()> {
-        let served = self.serving.join().map_err(|_| anyhow::anyhow!("serving ended by a panic"))?;
+        let served =
+            self.serving.join().map_err(|_| anyhow::anyhow!("serving ended by a panic"))?;
         served.map_err(|error| failure(error).into())
     }
 }
@@ -94,7 +95,8 @@ impl Front {
         let name = card.id.clone();
         let loading = Arc::new(Loading::new(card));
         let models = Arc::new(Models::one(Arc::clone(&loading)));
-        let (common, supervisor, address) = (self.common.clone(), self.supervisor.clone(), self.address);
+        let (common, supervisor, address) =
+            (self.common.clone(), self.supervisor.clone(), self.address);
         let running = self.start(models, requests)?;
         let worker = match model.worker(planned, language, &loading) {
             Ok(worker) => worker,
@@ -123,7 +125,8 @@ impl Front {
         let together = sharing.loaded_max.min(names.len());
         let models = Models::several(offers, sharing, Box::new(loader)).map_err(Failure::io)?;
         let models = Arc::new(models);
-        let (common, supervisor, address) = (self.common.clone(), self.supervisor.clone(), self.address);
+        let (common, supervisor, address) =
+            (self.common.clone(), self.supervisor.clone(), self.address);
         let running = self.start(Arc::clone(&models), Some(limits))?;
         models.first_tried();
         let what = format!("{} (up to {together} loaded at a time, ", names.join(", "));

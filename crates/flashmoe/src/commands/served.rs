@@ -103,10 +103,10 @@ impl Served {
                 bytes_free: arguments.cache_disk_reserve.map(|size| size.0),
             }),
             shared: shared_options(arguments, &plan, &name)?,
-            slots: arguments.slot_save_path.clone().map(|folder| SlotOptions {
-                folder,
-                fingerprint: fingerprint(&plan),
-            }),
+            slots: arguments
+                .slot_save_path
+                .clone()
+                .map(|folder| SlotOptions { folder, fingerprint: fingerprint(&plan) }),
             panics: PANICS_MAX,
             drafting: plan.arguments.draft.drafting(),
             log: log.clone(),

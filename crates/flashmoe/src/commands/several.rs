@@ -41,7 +41,9 @@ pub(super) fn named(common: &Common) -> Result<Named> {
     let mut all: Vec<Served> = paths.enumerate().map(served).collect();
     let (names, models) = (arguments.served_name.len(), all.len());
     if names > models || names > 0 && names < models {
-        let reason = format!("--served-name is given {names} times for {models} models: once for each, in order");
+        let reason = format!(
+            "--served-name is given {names} times for {models} models: once for each, in order"
+        );
         return Err(Failure::usage(reason).into());
     }
     match all.len() {
@@ -160,7 +162,8 @@ fn check_names(planned: &[Planned]) -> Result<()> {
         let same = |other: &Planned| other.card.id.eq_ignore_ascii_case(&card.id);
         if planned[..index].iter().any(same) {
             let name = quoted(&card.id);
-            let reason = format!("two models have the name {name}: give each a --served-name, in order");
+            let reason =
+                format!("two models have the name {name}: give each a --served-name, in order");
             return Err(Failure::usage(reason).into());
         }
     }

@@ -156,7 +156,8 @@ fn two_models_answer_by_name_and_take_turns_where_one_fits() {
         answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
     };
     let states = |serving: &Serving| {
-        let models: Value = serde_json::from_str(&serving.exchange("GET /v1/models", "").1).unwrap();
+        let models: Value =
+            serde_json::from_str(&serving.exchange("GET /v1/models", "").1).unwrap();
         let models = models["data"].as_array().unwrap().clone();
         let state = |it: &Value| format!("{} {}", it["id"], it["status"]["value"]).replace('"', "");
         models.iter().map(state).collect::<Vec<_>>()

@@ -366,7 +366,6 @@ impl App {
         };
         metrics::response(&self.models.views(), &outside)
     }
-
 }
 
 /// Memory that the process has, as far as the system says.

@@ -19,10 +19,10 @@ use super::prepare::Received;
 use super::several::one_after_another;
 use super::stream::stream;
 use super::whole::whole;
-use crate::{messages, ollama};
 use crate::protocol::{Defaults, Envelope, Fields, Gathered, Protocol, Understand, judge};
 use crate::registry::{Chosen, plain};
 use crate::work::{Conversation, Job, Preparing, Prompt, Ticket, Worker};
+use crate::{messages, ollama};
 
 /// Says which field of a request was ignored although another was meant.
 const WARNING: HeaderName = HeaderName::from_static("x-warning");
@@ -118,7 +118,8 @@ impl App {
         let app = self.clone();
         let prepare = move |received: &mut Received, gone: &dyn Fn() -> bool| {
             let preparing = Preparing { count: false, gone };
-            let (mut request, prompts) = app.understand::<P>(received, &chosen, &client, preparing)?;
+            let (mut request, prompts) =
+                app.understand::<P>(received, &chosen, &client, preparing)?;
             let draft = request.draft_mut();
             draft.conversation = Conversation::default();
             if draft.unloads && chosen.of_several {
@@ -199,7 +200,8 @@ impl App {
         let (app, client) = (self.clone(), client.clone());
         let count = move |received: &mut Received, gone: &dyn Fn() -> bool| {
             let preparing = Preparing { count: true, gone };
-            let (_, prompts) = app.understand::<messages::Count>(received, &chosen, &client, preparing)?;
+            let (_, prompts) =
+                app.understand::<messages::Count>(received, &chosen, &client, preparing)?;
             Ok(prompts.iter().map(|prompt| prompt.tokens.len()).sum())
         };
         Ok(self.preparation.run(received, count).await?.0)
@@ -276,4 +278,3 @@ enum Understood<P> {
     /// Its job is queued.
     Queued { request: P, envelope: Envelope, ticket: Ticket },
 }
-

@@ -30,11 +30,7 @@ impl Exposition {
     }
 
     /// The families that follow have other names, and a label in each sample, or none.
-    pub(super) fn go_on_as(
-        &mut self,
-        prefix: &'static str,
-        label: Option<(&'static str, String)>,
-    ) {
+    pub(super) fn go_on_as(&mut self, prefix: &'static str, label: Option<(&'static str, String)>) {
         self.prefix = prefix;
         self.label = label;
     }
@@ -50,9 +46,7 @@ impl Exposition {
         self.current = *self.known.entry(format!("{prefix}{name}")).or_insert(next);
         if self.current == next {
             self.families.push(String::new());
-            self.line(format_args!(
-                "# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"
-            ));
+            self.line(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
         }
     }
 

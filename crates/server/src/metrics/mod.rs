@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use self::exposition::Exposition;
 use crate::http::Answer;
-use crate::temperature::Temperature;
 use crate::registry::{Counts, Models, View};
+use crate::temperature::Temperature;
 use crate::work::{Loading, Measures, ModelCard, Stage, Status};
 
 const PREFIX: &str = "flashmoe_";

@@ -244,7 +244,8 @@ fn read_slot(options: &Fields<'_>) -> Result<Option<usize>, ApiError> {
     match options.integer("id_slot")? {
         None | Some(-1) => Ok(None),
         Some(slot) => {
-            let wrong = |_| options.error("id_slot", format!("must be a slot's number or -1, not {slot}"));
+            let wrong =
+                |_| options.error("id_slot", format!("must be a slot's number or -1, not {slot}"));
             usize::try_from(slot).map(Some).map_err(wrong)
         }
     }

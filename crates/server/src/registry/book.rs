@@ -187,7 +187,8 @@ impl Book {
             _ => Vec::new(),
         };
         let stays = self.keep_only(&leaving);
-        let empty = |place: &Place| matches!(place.state, State::Leaving { .. }) && place.leases == 0;
+        let empty =
+            |place: &Place| matches!(place.state, State::Leaving { .. }) && place.leases == 0;
         if let Some(index) = self.places.iter().position(empty) {
             return (Some(Task::Unload(index, Arc::clone(&self.places[index].loading))), stays);
         }
@@ -256,7 +257,12 @@ impl Book {
     }
 
     /// Notes the end of loading a model.
-    pub(super) fn loaded_with(&mut self, index: usize, result: Option<Arc<dyn Worker>>, now: Instant) {
+    pub(super) fn loaded_with(
+        &mut self,
+        index: usize,
+        result: Option<Arc<dyn Worker>>,
+        now: Instant,
+    ) {
         self.uses += 1;
         let place = &mut self.places[index];
         place.ordered = false;

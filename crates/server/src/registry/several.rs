@@ -214,7 +214,8 @@ impl Several {
                 return Err(self.cannot(index));
             }
             if place.waiting >= WAITING_MAX {
-                let message = format!("{WAITING_MAX} requests wait for {} already", self.name(index));
+                let message =
+                    format!("{WAITING_MAX} requests wait for {} already", self.name(index));
                 let retry_after = self.sharing.patience;
                 return Err(ApiError::new(Kind::QueueFull { retry_after }, message));
             }
@@ -340,7 +341,10 @@ impl Several {
             inner.book.dismiss(index);
             drop(inner);
             let name = self.name(index);
-            self.log.say(Level::Error, &format!("{name} fails: it is unloaded, and loaded anew when it is asked for"));
+            self.log.say(
+                Level::Error,
+                &format!("{name} fails: it is unloaded, and loaded anew when it is asked for"),
+            );
             self.tell();
         }
     }

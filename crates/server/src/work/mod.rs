@@ -34,8 +34,7 @@ pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
     OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal, SlotReply, Ticket,
-    Timings,
-    TokenLogprob, TopLogprob, Usage, Worker,
+    Timings, TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use loading::Loading;
 pub use owner::Owner;

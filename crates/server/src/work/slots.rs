@@ -55,7 +55,10 @@ impl SlotName {
             return Err(format!("must have 1 to {NAME_BYTES_MAX} characters"));
         }
         if name.starts_with('.') || !name.bytes().all(known) {
-            return Err("must be a name of letters, digits, '.', '_' and '-', and not begin with '.'".to_owned());
+            return Err(
+                "must be a name of letters, digits, '.', '_' and '-', and not begin with '.'"
+                    .to_owned(),
+            );
         }
         Ok(Self(name.to_owned()))
     }
@@ -203,7 +206,8 @@ impl Scheduler {
                 SlotAction::Restore(name) => self.restore_slot(slot, domain, name),
                 SlotAction::Erase => self.erase_slot(slot, domain),
             };
-            let done = done.map(|(tokens, bytes)| SlotDone { tokens, bytes, took: begun.elapsed() });
+            let done =
+                done.map(|(tokens, bytes)| SlotDone { tokens, bytes, took: begun.elapsed() });
             // A client that has gone does not want to know.
             let _gone = reply.send(done);
         }
@@ -219,7 +223,6 @@ impl Scheduler {
         match fault {
             SlotFault::Missing => SlotError::NoFile,
             SlotFault::Foreign(problem) => SlotError::Foreign(problem),
-            SlotFault::Room => SlotError::Room("there is no room in memory for the state"),
             SlotFault::Io(error) => {
                 let path = store::shown::path(path);
                 self.shared.log(Level::Error, &format!("slot {path}: {error}"));
@@ -246,8 +249,7 @@ impl Scheduler {
         let bytes = disk::slot_bytes(snapshot);
         check_room(&options.folder, &path, bytes)?;
         let beat = || self.shared.beat();
-        let saved =
-            disk::write_slot(&path, options.fingerprint, domain, tokens, snapshot, &beat);
+        let saved = disk::write_slot(&path, options.fingerprint, domain, tokens, snapshot, &beat);
         saved.map_err(|fault| self.slot_fault(&path, fault))?;
         Ok((tokens.len(), bytes))
     }
@@ -263,16 +265,15 @@ impl Scheduler {
             return Err(SlotError::NoSlot(self.sequences));
         }
         let limits = (self.context, self.engine.config().vocabulary);
+        let opened = disk::SlotReader::open(&path, options.fingerprint, domain, limits);
+        let reader = opened.map_err(|fault| self.slot_fault(&path, fault))?;
+        let (pages, bytes) = (reader.tokens.len().div_ceil(PAGE_TOKENS), reader.bytes);
+        if !self.make_room(false, |room| room.pages >= pages && room.states > 0) {
+            return Err(SlotError::Room("there is no room in memory for the state"));
+        }
         let shared = Arc::clone(&self.shared);
-        let restored = {
-            let room = &mut |tokens: usize| {
-                let pages = tokens.div_ceil(PAGE_TOKENS);
-                let enough = self.make_room(false, |room| room.pages >= pages && room.states > 0);
-                enough.then(|| self.engine.backend())
-            };
-            disk::read_slot(&path, options.fingerprint, domain, limits, &|| shared.beat(), room)
-        };
-        let (tokens, snapshot, bytes) = restored.map_err(|fault| self.slot_fault(&path, fault))?;
+        let read = reader.read(self.engine.backend(), &|| shared.beat());
+        let (tokens, snapshot) = read.map_err(|fault| self.slot_fault(&path, fault))?;
         self.prefix.insert(domain, &tokens, snapshot, Place::Turn, false, None);
         self.slots.remember(slot, domain, &tokens);
         Ok((tokens.len(), bytes))
@@ -299,7 +300,8 @@ mod tests {
             assert_eq!(SlotName::new(name).unwrap().to_string(), name);
         }
         let long = "x".repeat(129);
-        for name in ["", ".", "..", ".salt", "a/b", "../a", "a\\b", "C:a", "a b", "a\0", "ä", &long] {
+        for name in ["", ".", "..", ".salt", "a/b", "../a", "a\\b", "C:a", "a b", "a\0", "ä", &long]
+        {
             SlotName::new(name).unwrap_err();
         }
     }

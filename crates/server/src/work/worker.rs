@@ -136,8 +136,7 @@ impl EngineWorker {
             let rooms = (context, sequences);
             Scheduler::new(engine, words, for_thread, rooms, (disk, slots), panics, drafting).run();
         })?;
-        let options =
-            ServedModel { model, context, vocabulary, sequences, queue, system, on_full };
+        let options = ServedModel { model, context, vocabulary, sequences, queue, system, on_full };
         let ends = &language.end_tokens;
         let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
         let grammars = grammars.map(Arc::new);
@@ -405,12 +404,7 @@ impl Worker for EngineWorker {
         self.shared.silence()
     }
 
-    fn slot(
-        &self,
-        slot: usize,
-        action: SlotAction,
-        owner: &Owner,
-    ) -> Result<SlotReply, SlotError> {
+    fn slot(&self, slot: usize, action: SlotAction, owner: &Owner) -> Result<SlotReply, SlotError> {
         let domain = self.salt.domain(owner);
         let (reply, answer) = oneshot::channel();
         {

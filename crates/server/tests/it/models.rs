@@ -308,12 +308,7 @@ fn a_model_is_not_loaded_for_clients_that_have_gone() {
     house.models.first_tried();
     house.kitchen.close();
     let body = chat("b").to_string();
-    let asked = request(
-        "POST",
-        "/v1/chat/completions",
-        &["Content-Type: application/json"],
-        &body,
-    );
+    let asked = request("POST", "/v1/chat/completions", &["Content-Type: application/json"], &body);
     let mut b = connect(house.serving.address);
     std::io::Write::write_all(&mut b, asked.as_bytes()).unwrap();
     house.wait_for("b", "loading");
@@ -342,7 +337,10 @@ fn a_name_that_no_model_has_is_refused_with_those_that_there_are() {
     assert_eq!(openai.json()["error"]["param"], "model");
     let body = json!({ "model": "c", "max_tokens": 5, "messages": chat("c")["messages"] });
     let anthropic = house.serving.post("/v1/messages", &body);
-    assert_eq!((anthropic.status, &anthropic.json()["error"]["type"]), (404, &json!("not_found_error")));
+    assert_eq!(
+        (anthropic.status, &anthropic.json()["error"]["type"]),
+        (404, &json!("not_found_error"))
+    );
     assert_eq!(house.serving.post("/api/show", &json!({ "model": "c" })).status, 404);
     assert_eq!(house.serving.post("/api/show", &json!({ "model": "b:latest" })).status, 200);
     for path in ["/v1/models/c", "/props?model=c", "/status?model=..%2Fa", "/slots?model=c"] {
@@ -431,7 +429,8 @@ fn figures_of_several_models_are_told_apart() {
     house.answer("b");
     let status = house.serving.get("/status").json();
     assert_eq!(status["model"]["id"], "b");
-    let states: Vec<&Value> = status["models"].as_array().unwrap().iter().map(|it| &it["state"]).collect();
+    let states: Vec<&Value> =
+        status["models"].as_array().unwrap().iter().map(|it| &it["state"]).collect();
     assert_eq!(states, ["loaded", "loaded", "unloaded"]);
     let page = house.serving.get("/metrics").body;
     for line in [

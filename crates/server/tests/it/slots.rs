@@ -1,5 +1,5 @@
-//! Goal: a conversation that a client saves by a name is there after a restart, to the bit, and nothing else is: no path
-//! outside the folder, no file of another model or key, nothing damaged. Method: the demo model behind a server.
+//! Goal: a conversation that a client saves by a name is there after a restart, to the bit, and nothing else is: no
+//! path outside the folder, no file of another model or key, nothing damaged. Method: the demo model behind a server.
 
 use std::path::Path;
 
@@ -97,7 +97,9 @@ fn no_name_leads_out_of_the_folder_and_no_foreign_file_is_read() {
     let folder = home.path().join("slots");
     let served = serve(&folder, 1, &[]);
     ask(&served, "", &question(LONG));
-    for name in ["", ".", "..", "../talk", "a/b", "/etc/passwd", "a\\b", "a\0", ".salt", "talk.bin "] {
+    for name in
+        ["", ".", "..", "../talk", "a/b", "/etc/passwd", "a\\b", "a\0", ".salt", "talk.bin "]
+    {
         for action in ["save", "restore"] {
             let refused = order(&served, "", 0, action, name);
             assert_eq!(refused.status, 400, "{action} {name:?}: {}", refused.body);

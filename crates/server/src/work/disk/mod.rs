@@ -22,7 +22,7 @@ use store::io::platform::{Access, MAKE_PRIVATE, access};
 use store::shown;
 
 pub use shared::SharedOptions;
-pub(super) use slot::{SlotFault, read_slot, slot_bytes, slot_domain, write_slot};
+pub(super) use slot::{SlotFault, SlotReader, slot_bytes, slot_domain, write_slot};
 pub use tier::DiskStatus;
 pub(super) use tier::{DiskTier, Level};
 

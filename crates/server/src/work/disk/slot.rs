@@ -30,8 +30,6 @@ pub(in crate::work) enum SlotFault {
     Missing,
     /// What is wrong with it.
     Foreign(&'static str),
-    /// The backend has no room for it.
-    Room,
     /// It could not be read or written.
     Io(io::Error),
 }
@@ -129,49 +127,67 @@ pub(in crate::work) fn write_slot(
     sync_folder(path).map_err(SlotFault::Io)
 }
 
-/// Tokens and state of a file of this domain and fingerprint. `room` makes room for so many tokens, or says that there
-/// is none.
-pub(in crate::work) fn read_slot(
-    path: &Path,
-    fingerprint: u64,
-    domain: Domain,
-    limits: (usize, usize),
-    beat: &dyn Fn(),
-    room: &mut dyn FnMut(usize) -> Option<&mut dyn Backend>,
-) -> Result<(Arc<[u32]>, Snapshot, u64), SlotFault> {
-    let (context, vocabulary) = limits;
-    let file = open_regular(path, Links::Refused)?;
-    let length = file.metadata()?.len();
-    let mut input = Summed { file: BufReader::new(file), hash: XxHash3_64::new() };
-    let Header { fingerprint: of, tokens, state, domain: whose } = header(&mut input, length)?;
-    if whose != domain {
-        // Whether others have a file of this name is theirs.
-        return Err(SlotFault::Missing);
+/// A slot's file whose header and tokens are known to be right, before its state.
+pub(in crate::work) struct SlotReader {
+    pub(in crate::work) tokens: Arc<[u32]>,
+    /// Of the file.
+    pub(in crate::work) bytes: u64,
+    input: Summed,
+    /// Bytes of the state.
+    state: u64,
+}
+
+impl SlotReader {
+    /// Opens a file of this domain and fingerprint, of fewer tokens than `context`, all below `vocabulary`.
+    pub(in crate::work) fn open(
+        path: &Path,
+        fingerprint: u64,
+        domain: Domain,
+        (context, vocabulary): (usize, usize),
+    ) -> Result<Self, SlotFault> {
+        let file = open_regular(path, Links::Refused)?;
+        let bytes = file.metadata()?.len();
+        let mut input = Summed { file: BufReader::new(file), hash: XxHash3_64::new() };
+        let Header { fingerprint: of, tokens, state, domain: whose } = header(&mut input, bytes)?;
+        if whose != domain {
+            // Whether others have a file of this name is theirs.
+            return Err(SlotFault::Missing);
+        }
+        if of != fingerprint {
+            let problem = "is of another model, or of other options or another version";
+            return Err(SlotFault::Foreign(problem));
+        }
+        if tokens >= context {
+            return Err(SlotFault::Foreign("has more tokens than the context"));
+        }
+        let mut ids = vec![0; tokens * 4];
+        input.read_exact(&mut ids)?;
+        let ids = ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
+        let tokens: Arc<[u32]> = ids.collect();
+        if tokens.iter().any(|&id| id as usize >= vocabulary) {
+            return Err(SlotFault::Foreign("is damaged: a token is not in the vocabulary"));
+        }
+        Ok(Self { tokens, bytes, input, state })
     }
-    if of != fingerprint {
-        return Err(SlotFault::Foreign("is of another model, or of other options or another version"));
+
+    /// The state, for which `backend` has room; nothing of it is used before the checksum is right.
+    pub(in crate::work) fn read(
+        mut self,
+        backend: &mut dyn Backend,
+        beat: &dyn Fn(),
+    ) -> Result<(Arc<[u32]>, Snapshot), SlotFault> {
+        let mut content = (&mut self.input).take(self.state);
+        let mut beating = Beating(&mut content, beat);
+        let snapshot = backend.read_snapshot(self.tokens.len(), &mut beating)?;
+        if content.limit() > 0 {
+            return Err(SlotFault::Foreign("is damaged: its state has another size"));
+        }
+        let sum = self.input.hash.finish();
+        let mut stored = [0; CHECKSUM_BYTES];
+        self.input.file.read_exact(&mut stored)?;
+        if u64::from_le_bytes(stored) != sum {
+            return Err(SlotFault::Foreign("is damaged: its checksum does not match"));
+        }
+        Ok((self.tokens, snapshot))
     }
-    if tokens >= context {
-        return Err(SlotFault::Foreign("has more tokens than the context"));
-    }
-    let mut ids = vec![0; tokens * 4];
-    input.read_exact(&mut ids)?;
-    let ids = ids.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id));
-    let ids: Arc<[u32]> = ids.collect();
-    if ids.iter().any(|&id| id as usize >= vocabulary) {
-        return Err(SlotFault::Foreign("is damaged: a token is not in the vocabulary"));
-    }
-    let backend = room(tokens).ok_or(SlotFault::Room)?;
-    let mut content = (&mut input).take(state);
-    let snapshot = backend.read_snapshot(tokens, &mut Beating(&mut content, beat))?;
-    if content.limit() > 0 {
-        return Err(SlotFault::Foreign("is damaged: its state has another size"));
-    }
-    let sum = input.hash.finish();
-    let mut stored = [0; CHECKSUM_BYTES];
-    input.file.read_exact(&mut stored)?;
-    if u64::from_le_bytes(stored) != sum {
-        return Err(SlotFault::Foreign("is damaged: its checksum does not match"));
-    }
-    Ok((ids, snapshot, length))
 }

@@ -193,7 +193,7 @@ fn a_conversation_is_remembered_under_the_slot_that_it_names() {
         body["id_slot"] = slot.into();
         send(&served, "", "/v1/chat/completions", &body)
     };
-    assert_eq!(of(1, 9).status, 200);
+    assert_eq!(of(1, 15).status, 200);
     assert_eq!(of(-1, 3).status, 200);
     let saved = |slot| order(&served, "", slot, "save", "talk").json()["n_saved"].as_u64().unwrap();
     assert!(saved(1) > 2 * saved(0), "{} {}", saved(1), saved(0));

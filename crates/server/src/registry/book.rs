@@ -275,6 +275,8 @@ impl Book {
                 place.counts.loads += 1;
             }
             None => {
+                // Who waits for it is told so, and does not have it tried again.
+                self.wanted.retain(|&wanted| wanted != index);
                 place.state = State::Unloaded;
                 place.failed = Some(now);
                 place.counts.failures += 1;

@@ -6,7 +6,7 @@
 //! little-endian. A file of another key, model or arithmetic is not read further than its header.
 
 use std::hash::Hasher;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::calendar::rfc3339;
-use crate::http::{Answer, ApiError, Kind, Phase};
+use crate::http::{Answer, ApiError, Phase};
 use crate::registry::{Models, View};
 use crate::work::{Failing, ModelCard, RunningJob, Status, Worker};
 

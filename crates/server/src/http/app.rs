@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
 use hyper::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;

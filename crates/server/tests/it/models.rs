@@ -177,16 +177,23 @@ fn models_answer_by_their_names_and_are_loaded_when_they_are_asked_for() {
     }
     assert_eq!(house.answer("beta"), "I am beta. Done.");
     assert_eq!(house.state("beta"), "loaded");
-    // Each in its own protocol, in turn.
+    // Each in every protocol, in turn.
     let user = json!([{ "role": "user", "content": "Who?" }]);
-    for round in 0..6 {
-        let name = ["Alpha", "beta"][round % 2];
-        let body = json!({ "model": name, "messages": user, "max_tokens": 9, "stream": false,
-            "input": "Who?", "prompt": "Who?" });
-        let path = ["/v1/messages", "/v1/responses", "/v1/completions", "/api/chat"][round % 4];
-        let response = house.serving.post(path, &body);
-        assert_eq!(response.status, 200, "{path}: {}", response.body);
-        assert!(response.body.contains(&format!("I am {name}.")), "{path}: {}", response.body);
+    let bodies = [
+        ("/v1/messages", json!({ "messages": user, "max_tokens": 9 })),
+        ("/v1/responses", json!({ "input": "Who?" })),
+        ("/v1/completions", json!({ "prompt": "Who?" })),
+        ("/completion", json!({ "prompt": "Who?" })),
+        ("/api/chat", json!({ "messages": user, "stream": false })),
+    ];
+    for (path, mut body) in bodies {
+        for name in ["Alpha", "beta"] {
+            body["model"] = name.into();
+            let response = house.serving.post(path, &body);
+            assert_eq!(response.status, 200, "{path}: {}", response.body);
+            assert!(response.body.contains(&format!("I am {name}.")), "{path}: {}", response.body);
+            assert_eq!(response.header("x-warning"), None, "{path}");
+        }
     }
     for path in ["/tokenize", "/apply-template", "/v1/messages/count_tokens"] {
         let body = json!({ "model": "beta", "messages": user, "max_tokens": 9 });

@@ -15,7 +15,7 @@ use store::io::platform::{create_private_folder, space};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use super::disk::{self, SlotFault};
+use super::disk::{self, Beating, SlotFault};
 use super::owner::{Domain, Salt};
 use super::prefix::Place;
 use super::scheduler::Scheduler;
@@ -223,6 +223,7 @@ impl Scheduler {
         match fault {
             SlotFault::Missing => SlotError::NoFile,
             SlotFault::Foreign(problem) => SlotError::Foreign(problem),
+            SlotFault::Room => SlotError::Room("there is no room in memory for the state"),
             SlotFault::Io(error) => {
                 let path = store::shown::path(path);
                 self.shared.log(Level::Error, &format!("slot {path}: {error}"));
@@ -244,12 +245,13 @@ impl Scheduler {
             Err(SlotFault::Missing) => {}
             Ok(_) | Err(_) => return Err(SlotError::Taken),
         }
-        let snapshot = self.prefix.base(domain, &tokens).ok_or(SlotError::Empty)?;
-        let tokens = &tokens[..snapshot.length()];
-        let bytes = disk::slot_bytes(snapshot);
+        let points = self.prefix.points(domain, &tokens, disk::POINTS_MAX);
+        let longest = points.first().ok_or(SlotError::Empty)?;
+        let tokens = &tokens[..longest.length()];
+        let bytes = disk::slot_bytes(&points);
         check_room(&options.folder, &path, bytes)?;
         let beat = || self.shared.beat();
-        let saved = disk::write_slot(&path, options.fingerprint, domain, tokens, snapshot, &beat);
+        let saved = disk::write_slot(&path, options.fingerprint, domain, tokens, &points, &beat);
         saved.map_err(|fault| self.slot_fault(&path, fault))?;
         Ok((tokens.len(), bytes))
     }
@@ -267,14 +269,23 @@ impl Scheduler {
         let limits = (self.context, self.engine.config().vocabulary);
         let opened = disk::SlotReader::open(&path, options.fingerprint, domain, limits);
         let reader = opened.map_err(|fault| self.slot_fault(&path, fault))?;
-        let (pages, bytes) = (reader.tokens.len().div_ceil(PAGE_TOKENS), reader.bytes);
-        if !self.make_room(false, |room| room.pages >= pages && room.states > 0) {
-            return Err(SlotError::Room("there is no room in memory for the state"));
-        }
+        let bytes = reader.bytes;
         let shared = Arc::clone(&self.shared);
-        let read = reader.read(self.engine.backend(), &|| shared.beat());
-        let (tokens, snapshot) = read.map_err(|fault| self.slot_fault(&path, fault))?;
-        self.prefix.insert(domain, &tokens, snapshot, Place::Turn, false, None);
+        let beat = || shared.beat();
+        let read = reader.read(&mut |tokens, input| {
+            let pages = tokens.div_ceil(PAGE_TOKENS);
+            if !self.make_room(false, |room| room.pages >= pages && room.states > 0) {
+                return Ok(None);
+            }
+            let mut input = Beating(input, &beat);
+            self.engine.backend().read_snapshot(tokens, &mut input).map(Some)
+        });
+        let (tokens, snapshots) = read.map_err(|fault| self.slot_fault(&path, fault))?;
+        // The longest is the last to go.
+        for snapshot in snapshots.into_iter().rev() {
+            let own = &tokens[..snapshot.length()];
+            self.prefix.insert(domain, own, snapshot, Place::Turn, false, None);
+        }
         self.slots.remember(slot, domain, &tokens);
         Ok((tokens.len(), bytes))
     }

@@ -131,8 +131,8 @@ fn no_name_leads_out_of_the_folder_and_no_foreign_file_is_read() {
     assert!(refused("short", &whole[..40]).contains("ends too early"));
     assert!(refused("noise", &[7; 400]).contains("is not the file of a slot"));
     assert!(refused("cut", &whole[..whole.len() - 1]).contains("length"));
-    // A bit of the header's sizes, of the tokens, of the state, of the sum.
-    for at in [24, 32, 40, 64, whole.len() / 2, whole.len() - 1] {
+    // A bit of the header's count and sizes, of what follows them, of the state, of the sum.
+    for at in [12, 24, 48, 56, 64, 72, whole.len() / 2, whole.len() - 1] {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
         refused("bit", &bytes);

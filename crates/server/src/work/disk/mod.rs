@@ -22,9 +22,9 @@ use store::io::platform::{Access, MAKE_PRIVATE, access};
 use store::shown;
 
 pub use shared::SharedOptions;
-pub(super) use slot::{SlotFault, SlotReader, slot_bytes, slot_domain, write_slot};
+pub(super) use slot::{POINTS_MAX, SlotFault, SlotReader, slot_bytes, slot_domain, write_slot};
 pub use tier::DiskStatus;
-pub(super) use tier::{DiskTier, Level};
+pub(super) use tier::{Beating, DiskTier, Level};
 
 /// The same error with the path that it is about: the system's words alone do not say which.
 pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {

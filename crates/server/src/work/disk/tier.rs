@@ -297,9 +297,12 @@ impl DiskTier {
 }
 
 /// Sends keep-alives while something is read that may come over a network.
-pub(super) struct Beating<'a, R>(pub(super) &'a mut R, pub(super) &'a dyn Fn());
+pub(in crate::work) struct Beating<'a, R: ?Sized>(
+    pub(in crate::work) &'a mut R,
+    pub(in crate::work) &'a dyn Fn(),
+);
 
-impl<R: Read> Read for Beating<'_, R> {
+impl<R: Read + ?Sized> Read for Beating<'_, R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         (self.1)();
         self.0.read(bytes)

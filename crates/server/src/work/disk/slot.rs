@@ -1,11 +1,11 @@
 //! A slot's file: the points of one conversation that can be gone on from, in one file that a client named.
 //!
-//! Magic `FMSLOTED`, format u32, count of points u32, fingerprint u64, tokens of the longest u64, domain 2 x u64; for each
-//! point, the longest first: tokens u64, bytes of a page u64, bytes of the rest u64; token ids of the longest u32 each;
-//! for each point its full pages, then the page that is not full and the state, as [`Snapshot::write_page`] and
-//! [`Snapshot::write_rest`] write them; XXH3 of all before, u64. All numbers are little-endian. A state that can be left
-//! at any token needs one point; a recurrent one has the ends of turns. A file of another key, model or arithmetic is
-//! not read further than its header.
+//! Magic `FMSLOTED`, format u32, count of points u32, fingerprint u64, tokens of the longest u64, domain 2 x u64; for
+//! each point, the longest first: tokens u64, bytes of a page u64, bytes of the rest u64; token ids of the longest u32
+//! each; for each point its full pages, then the page that is not full and the state, as [`Snapshot::write_page`] and
+//! [`Snapshot::write_rest`] write them; XXH3 of all before, u64. All numbers are little-endian. A state that can be
+//! left at any token needs one point; a recurrent one has the ends of turns. A file of another key, model or
+//! arithmetic is not read further than its header.
 
 use std::hash::Hasher;
 use std::io::{self, BufReader, Read};
@@ -117,7 +117,8 @@ fn full_pages(snapshot: &Snapshot) -> usize {
     if snapshot.page_bytes() == 0 { 0 } else { snapshot.full_pages() }
 }
 
-/// Writes the file of `tokens` whole or not at all: `points` of them, the longest first. `beat` is called all the while.
+/// Writes the file of `tokens` whole or not at all: `points` of them, the longest first. `beat` is called all the
+/// while.
 pub(in crate::work) fn write_slot(
     path: &Path,
     fingerprint: u64,
@@ -197,8 +198,8 @@ impl SlotReader {
         Ok(Self { tokens, bytes, input, points })
     }
 
-    /// The states that there is room for, the longest first: `take` reads that of so many tokens, or says that there is no
-    /// room. Nothing of them is used before the checksum is right.
+    /// The states that there is room for, the longest first: `take` reads that of so many tokens, or says that there is
+    /// no room. Nothing of them is used before the checksum is right.
     pub(in crate::work) fn read(
         mut self,
         take: &mut dyn FnMut(usize, &mut dyn Read) -> io::Result<Option<Snapshot>>,

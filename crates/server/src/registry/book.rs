@@ -181,7 +181,7 @@ impl Book {
         });
         let unloaded = |&index: &usize| self.places[index].state == State::Unloaded;
         let first = self.wanted.iter().copied().find(unloaded);
-        let fits = first.is_some_and(|first| self.fits_beside(first, &self.loaded()));
+        let fits = first.is_some_and(|first| self.fits_with(first, &self.loaded()));
         let leaving = match first {
             Some(first) if !fits => self.victims(first),
             _ => Vec::new(),
@@ -223,7 +223,7 @@ impl Book {
     }
 
     /// Whether a model fits next to others. Alone it does: that was planned.
-    fn fits_beside(&self, index: usize, others: &[usize]) -> bool {
+    fn fits_with(&self, index: usize, others: &[usize]) -> bool {
         let sum = others.iter().chain([&index]).map(|&it| self.places[it].offer.footprint);
         let sum = sum.fold(Footprint::default(), Footprint::plus);
         others.is_empty() || others.len() < self.loaded_max && sum.is_within(self.budget)
@@ -248,7 +248,7 @@ impl Book {
         for candidate in candidates {
             staying.retain(|&index| index != candidate);
             victims.push(candidate);
-            if self.fits_beside(wanted, &staying) {
+            if self.fits_with(wanted, &staying) {
                 return victims;
             }
         }
@@ -275,7 +275,7 @@ impl Book {
                 place.counts.loads += 1;
             }
             None => {
-                // Who waits for it is told so, and does not have it tried again.
+                // Those who wait get the error and do not cause another attempt.
                 self.wanted.retain(|&wanted| wanted != index);
                 place.state = State::Unloaded;
                 place.failed = Some(now);

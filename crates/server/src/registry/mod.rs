@@ -52,7 +52,7 @@ pub struct Sharing {
     pub loaded_max: usize,
     /// How long a request waits for its model.
     pub patience: Duration,
-    /// How long after a failure nobody tries again.
+    /// How long after a failure the model is not tried again.
     pub pause: Duration,
     /// Where loading, unloading and failures are told.
     pub log: Log,
@@ -105,7 +105,7 @@ impl Models {
         Self(Kept::One(loading))
     }
 
-    /// Several, of which the first is loaded at once. The names must differ.
+    /// Several; the first is loaded at once. The names must differ.
     ///
     /// # Errors
     /// The system has no thread to give.

@@ -256,14 +256,14 @@ impl Several {
         Ok(inner.book.lease(index))
     }
 
-    /// What a request is told whose model could not be loaded. The reason names files: it is the operator's.
+    /// The error of a request whose model could not be loaded. The reason names files: it is the operator's.
     fn cannot(&self, index: usize) -> ApiError {
         let name = self.name(index);
         let message = format!("{name} could not be loaded; the server's log says why");
         ApiError::new(Kind::Unavailable, message)
     }
 
-    /// What a request is told that waited long enough.
+    /// The error of a request that waited long enough.
     fn late(&self, index: usize) -> ApiError {
         let inner = self.hold();
         let place = &inner.book.places[index];

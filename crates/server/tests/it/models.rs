@@ -171,7 +171,7 @@ fn models_answer_by_their_names_and_are_loaded_when_they_are_asked_for() {
     let house = House::of(&["Alpha", "beta"], 2);
     house.models.first_tried();
     assert_eq!((house.state("Alpha"), house.state("beta")), ("loaded".into(), "unloaded".into()));
-    assert_eq!(house.kitchen.tried("beta"), 0, "nobody asked for it");
+    assert_eq!(house.kitchen.tried("beta"), 0, "no request named it");
     for name in ["Alpha", "alpha", "ALPHA:latest", "Alpha:side", ""] {
         assert_eq!(house.answer(name), "I am Alpha. Done.", "{name:?}");
     }
@@ -292,7 +292,7 @@ fn who_waited_long_enough_is_told_to_come_again_and_the_busy_model_stays() {
         assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
         assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
         assert!(refused.body.contains("still answer"), "{}", refused.body);
-        // Nobody waits for the room any more: the model takes requests again.
+        // No request waits for the room any more: the model takes requests again.
         house.wait_for("a", "loaded");
         assert_eq!(running.join().unwrap(), "Long.");
     });

@@ -61,7 +61,7 @@ fn a_saved_conversation_goes_on_after_a_restart_as_if_nothing_had_happened() {
     let file = folder.join("talk-1.bin");
     assert_eq!(saved["n_written"], file.metadata().unwrap().len());
     assert!(tokens > 200 && saved["timings"]["save_ms"].is_number(), "{saved}");
-    // Again under the same name, and nothing is left beside it.
+    // Again under the same name; no other file is left.
     assert_eq!(order(&first, "", 0, "save", "talk-1.bin").status, 200);
     let names = std::fs::read_dir(&folder).unwrap().flatten().map(|it| it.file_name());
     let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
@@ -175,7 +175,7 @@ fn slots_and_files_are_of_one_key() {
     assert_eq!(send(&served, "bert", "/slots/0?action=erase", &json!({})).json()["n_erased"], 0);
     ask(&served, "bert", &body);
     assert!(order(&served, "bert", 0, "save", "talk").body.contains("taken"));
-    assert_eq!(order(&served, "nobody", 0, "save", "x").status, 401);
+    assert_eq!(order(&served, "stranger", 0, "save", "x").status, 401);
     drop(served);
     let again = serve(&folder, 1, &["bert", "anna"]);
     assert_eq!(order(&again, "bert", 0, "restore", "talk").status, 404);

@@ -220,7 +220,7 @@ impl Worker for Scripted {
     }
 }
 
-/// What is told of a scripted model.
+/// The card of a scripted model.
 pub(crate) fn card(name: &str) -> ModelCard {
     ModelCard {
         id: name.to_owned(),

@@ -23,6 +23,8 @@ import sys
 import time
 
 WORD = "heliotrope"
+# Calls that are answered within a turn.
+ROUNDS = 3
 TOOL = {"type": "function", "function": {
     "name": "look_up", "description": "Looks a word up.",
     "parameters": {"type": "object", "properties": {"word": {"type": "string", "maxLength": 12}},
@@ -65,7 +67,7 @@ class Talk:
 
     def ask(self, call):
         body = {"messages": self.messages, "tools": [TOOL], "temperature": 0, "max_tokens": 24,
-                "tool_choice": "required" if call else "none"}
+                "tool_choice": "required" if call else "auto"}
         answer = self.server.post("/v1/chat/completions", body)
         usage = answer["usage"]
         cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
@@ -79,10 +81,12 @@ class Talk:
     def turn(self, text, call):
         self.messages.append({"role": "user", "content": text})
         message = self.ask(call)
-        for made in message.get("tool_calls") or []:
-            result = json.dumps({"found": "a word of ten letters"})
-            self.messages.append({"role": "tool", "tool_call_id": made["id"], "content": result})
-        if message.get("tool_calls"):
+        for _ in range(ROUNDS):
+            for made in message.get("tool_calls") or []:
+                result = json.dumps({"found": "a word of ten letters"})
+                self.messages.append({"role": "tool", "tool_call_id": made["id"], "content": result})
+            if not message.get("tool_calls"):
+                break
             message = self.ask(False)
         return message.get("content") or ""
 

@@ -10,9 +10,10 @@ use server::work::{Loading, ModelCard, Worker};
 use server::{Log, ServeOptions};
 
 use crate::engine_support::{Setting, worker};
-use crate::support::Serving;
+use crate::support::{Serving, exchange_within, request};
 
 const NAMES: [&str; 2] = ["one", "two"];
+const PATIENCE: Duration = Duration::from_secs(180);
 
 struct Engines;
 
@@ -30,7 +31,7 @@ fn models(room: u64) -> Arc<Models> {
     let sharing = Sharing {
         budget: Footprint { memory: room, vram: 0 },
         loaded_max: 2,
-        patience: Duration::from_secs(60),
+        patience: PATIENCE,
         pause: Duration::ZERO,
         log: Log::default(),
     };
@@ -40,7 +41,10 @@ fn models(room: u64) -> Arc<Models> {
 fn ask(serving: &Serving, model: &str, question: &str) -> (String, Value) {
     let body = json!({ "model": model, "max_tokens": 12, "temperature": 0,
         "messages": [{ "role": "user", "content": question }] });
-    let response = serving.post("/v1/chat/completions", &body);
+    let head = ["Content-Type: application/json"];
+    let sent = request("POST", "/v1/chat/completions", &head, &body.to_string());
+    // A load may take longer than any other test waits.
+    let response = exchange_within(serving.address, sent.as_bytes(), PATIENCE);
     assert_eq!(response.status, 200, "{}", response.body);
     let answer = response.json();
     let text = answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();

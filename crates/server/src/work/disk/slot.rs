@@ -154,6 +154,9 @@ pub(in crate::work) fn write_slot(
     sync_folder(path).map_err(SlotFault::Io)
 }
 
+/// Reads a state of so many tokens, or says that there is no room.
+type Take<'a> = dyn FnMut(usize, &mut dyn Read) -> io::Result<Option<Snapshot>> + 'a;
+
 /// A slot's file whose header and tokens are known to be right, before its state.
 pub(in crate::work) struct SlotReader {
     pub(in crate::work) tokens: Arc<[u32]>,
@@ -202,7 +205,7 @@ impl SlotReader {
     /// no room. Nothing of them is used before the checksum is right.
     pub(in crate::work) fn read(
         mut self,
-        take: &mut dyn FnMut(usize, &mut dyn Read) -> io::Result<Option<Snapshot>>,
+        take: &mut Take<'_>,
     ) -> Result<(Arc<[u32]>, Vec<Snapshot>), SlotFault> {
         let mut snapshots = Vec::new();
         for (tokens, state) in std::mem::take(&mut self.points) {

@@ -387,7 +387,17 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 
 /// Sends bytes as they are and reads until the connection ends.
 pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Response {
-    let mut stream = connect(address);
+    exchange_on(connect(address), bytes)
+}
+
+/// The same, waiting for a silence of `patience`.
+pub(crate) fn exchange_within(address: SocketAddr, bytes: &[u8], patience: Duration) -> Response {
+    let stream = connect(address);
+    stream.set_read_timeout(Some(patience)).expect("is set");
+    exchange_on(stream, bytes)
+}
+
+fn exchange_on(mut stream: TcpStream, bytes: &[u8]) -> Response {
     // A server that refuses early may have closed already; what it said is there all the same.
     let _sent = stream.write_all(bytes);
     let mut answer = Vec::new();

@@ -185,7 +185,7 @@ fn shares(memory: u64, leasts: &[u64], together: usize) -> Vec<u64> {
         left = left.saturating_sub(least);
         sharing -= 1;
     }
-    let equal = if sharing > 0 { left / sharing } else { memory / together as u64 };
+    let equal = left.checked_div(sharing).unwrap_or(memory / together as u64);
     leasts.iter().map(|&least| least.max(equal)).collect()
 }
 

@@ -98,6 +98,7 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         on_full: OnFull::Stop,
         disk: None,
         shared: None,
+        slots: None,
         // `no_panic` finds the first one.
         panics: usize::MAX,
         drafting: None,

@@ -207,7 +207,8 @@ impl Stages {
         while let Some(parts) = marks.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
             // One that a stage has no room for is none.
             let sequence = parts[0].0;
-            let parts: Option<Vec<SnapshotPart>> = parts.into_iter().map(|(_, part)| part).collect();
+            let parts: Option<Vec<SnapshotPart>> =
+                parts.into_iter().map(|(_, part)| part).collect();
             all.extend(parts.map(|parts| (sequence, Snapshot::of(parts))));
         }
         all

@@ -23,6 +23,7 @@ use super::outbox::Outbox;
 use super::panics::{Panics, Round};
 use super::prefix::PrefixCache;
 use super::shared::Shared;
+use super::slots::Slots;
 use super::step::Rows;
 use super::{Event, FinishReason, JobError, Status};
 
@@ -65,6 +66,7 @@ pub(super) struct Scheduler {
     pub(super) draining: Vec<Outbox>,
     pub(super) prefix: PrefixCache,
     pub(super) disk: Option<DiskTier>,
+    pub(super) slots: Slots,
     idle_since: Option<Instant>,
     /// Index of the job whose chunk the device holds between two layers.
     pub(super) on_device: Option<usize>,
@@ -92,7 +94,7 @@ impl Scheduler {
         language: Arc<Language>,
         shared: Arc<Shared>,
         (context, sequences): (usize, usize),
-        disk: Option<DiskTier>,
+        (disk, slots): (Option<DiskTier>, Slots),
         panics: Panics,
         drafting: Option<Drafting>,
     ) -> Self {
@@ -106,6 +108,7 @@ impl Scheduler {
             draining: Vec::new(),
             prefix: PrefixCache::default(),
             disk,
+            slots,
             idle_since: None,
             on_device: None,
             since_step: Duration::ZERO,
@@ -151,6 +154,7 @@ impl Scheduler {
         self.shared.beat();
         self.shared.tell_log();
         self.forget_gone();
+        self.serve_slots();
         self.admit();
         let worked = self.turn();
         if let Some(disk) = &self.disk {

@@ -41,6 +41,8 @@ impl Stage {
 pub struct RunningJob {
     /// The request's id.
     pub id: String,
+    /// The slot that it has.
+    pub slot: usize,
     /// Where it is.
     pub stage: Stage,
     /// Tokens of the prompt.

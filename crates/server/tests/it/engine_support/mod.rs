@@ -22,7 +22,7 @@ use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
 use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
-    Preparing, SharedOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
+    Preparing, SharedOptions, SlotOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::format::Checkpoint;
@@ -67,6 +67,10 @@ pub(crate) struct Setting {
     pub(crate) drafting: Option<Drafting>,
     /// The first layers of stages but the first.
     pub(crate) cuts: &'static [usize],
+    /// Where slots are saved.
+    pub(crate) slots: Option<SlotOptions>,
+    /// What clients call the model.
+    pub(crate) name: &'static str,
 }
 
 impl Default for Setting {
@@ -86,6 +90,8 @@ impl Default for Setting {
             panics: 3,
             drafting: None,
             cuts: &[],
+            slots: None,
+            name: "demo",
         }
     }
 }
@@ -180,7 +186,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
     let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
     let options = WorkerOptions {
         model: ModelCard {
-            id: "demo".into(),
+            id: setting.name.into(),
             context: setting.context,
             vocabulary,
             ..ModelCard::default()
@@ -192,6 +198,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         on_full: OnFull::Stop,
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
+        slots: setting.slots.clone(),
         panics: setting.panics,
         drafting: setting.drafting.clone(),
         log: setting.log.clone(),

@@ -13,7 +13,7 @@ use engine::stages::Stages;
 use crate::processor::{Sizes, config_of, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 10] = [
+const CASES: [&str; 12] = [
     "deepseek-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
@@ -23,6 +23,8 @@ const CASES: [&str; 10] = [
     "qwen3-calm-hf",
     "qwen35-calm-hf",
     "qwen35-calm-mlx-mixed",
+    "qwen35-calm-mlxlm-4bit",
+    "qwen35-hf",
     "qwen3next-calm-hf",
 ];
 const CONTEXT: usize = 640;

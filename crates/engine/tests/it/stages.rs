@@ -290,6 +290,7 @@ fn a_stage_has_nothing_of_layers_that_are_not_its_own() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of one stage")]
 fn stages_that_do_not_follow_each_other_are_refused() {
     for ranges in [vec![0..1, 2..4], vec![1..4], vec![0..3], vec![0..2, 1..4], vec![0..4, 4..4]] {
         let refused = Stages::check(4, &ranges);

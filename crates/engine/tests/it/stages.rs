@@ -1,6 +1,6 @@
 //! Goal: layers spread over several stages give what one device gives: logits, snapshots, files and counts of experts.
-//! Method: all golden nets and the demo model, every cut into two stages and some into three, all on the processor,
-//! with stores that miss; against an engine with one stage, to the bit.
+//! Method: every cut of all golden nets into two stages, some of the demo model, and some into more, all on the
+//! processor, with stores that miss; against an engine with one stage, to the bit.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ use engine::stages::Stages;
 use crate::processor::{Sizes, config_of, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 11] = [
+const CASES: [&str; 12] = [
     "deepseek-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
@@ -23,8 +23,9 @@ const CASES: [&str; 11] = [
     "qwen3-calm-hf",
     "qwen35-calm-hf",
     "qwen35-calm-mlx-mixed",
+    "qwen35-calm-mlxlm-4bit",
+    "qwen35-hf",
     "qwen3next-calm-hf",
-    "demo",
 ];
 const CONTEXT: usize = 640;
 
@@ -32,11 +33,11 @@ fn engine(case: &str, kv_type: KvType, cuts: &[usize]) -> Engine {
     engine_in(case, &Sizes { kv_type, context: CONTEXT, cuts, steps: 1 })
 }
 
-/// Every cut of a model into two, and where it has more layers than that, one into as many stages as there are layers.
+/// Every cut of a net into two, and the one into as many stages as there are layers.
 fn cuts(case: &str) -> Vec<Vec<usize>> {
     let layers = config_of(case).layers.len();
     let mut cuts: Vec<Vec<usize>> = (1..layers).map(|cut| vec![cut]).collect();
-    cuts.push((1..layers.min(8)).collect());
+    cuts.push((1..layers).collect());
     cuts
 }
 
@@ -99,6 +100,32 @@ fn words(file: &[u8]) -> Vec<u32> {
     file.chunks(4).map(word).collect()
 }
 
+/// Compares engines that are cut in these ways with one device. True where its store missed records of prompts and of
+/// answers.
+fn compare(case: &str, kv_type: KvType, all: &[Vec<usize>]) -> bool {
+    let mut one = engine(case, kv_type, &[]);
+    let (expected, empty) = (seen(&mut one), room_of(&mut one));
+    let counted = one.counters();
+    for cuts in all {
+        let mut cut = engine(case, kv_type, cuts);
+        let what = format!("{case} {kv_type}: stages from {cuts:?}");
+        let found = seen(&mut cut);
+        assert_eq!(found.len(), expected.len(), "{what}");
+        for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert!(found == expected, "{what}: number {index} of what is seen");
+        }
+        assert_eq!(room_of(&mut cut), empty, "{what}: all room is given back");
+        let counters = cut.counters();
+        for (found, one) in [(counters.decode, counted.decode), (counters.prefill, counted.prefill)]
+        {
+            assert_eq!((found.visits, found.requests), (one.visits, one.requests), "{what}");
+        }
+        let stages = cut.backend().counters_by_stage();
+        assert_eq!(stages.map(|it| it.bytes_read).sum::<u64>(), counters.bytes_read, "{what}");
+    }
+    counted.decode.misses > 0 && counted.prefill.misses > 0
+}
+
 #[test]
 fn every_cut_gives_what_one_device_gives() {
     let mut missing = 0;
@@ -109,36 +136,17 @@ fn every_cut_gives_what_one_device_gives() {
             _ => &[KvType::F16],
         };
         for &kv_type in kinds {
-            let mut one = engine(case, kv_type, &[]);
-            let (expected, empty) = (seen(&mut one), room_of(&mut one));
-            let counted = one.counters();
-            missing += usize::from(counted.decode.misses > 0 && counted.prefill.misses > 0);
-            for cuts in cuts(case) {
-                let mut cut = engine(case, kv_type, &cuts);
-                let what = format!("{case} {kv_type}: stages from {cuts:?}");
-                let found = seen(&mut cut);
-                assert_eq!(found.len(), expected.len(), "{what}");
-                for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    assert!(found == expected, "{what}: number {index} of what is seen");
-                }
-                assert_eq!(room_of(&mut cut), empty, "{what}: all room is given back");
-                let counters = cut.counters();
-                for (found, one) in
-                    [(counters.decode, counted.decode), (counters.prefill, counted.prefill)]
-                {
-                    assert_eq!(
-                        (found.visits, found.requests),
-                        (one.visits, one.requests),
-                        "{what}"
-                    );
-                }
-                let stages = cut.backend().counters_by_stage();
-                assert_eq!(stages.map(|it| it.bytes_read).sum::<u64>(), counters.bytes_read);
-            }
+            missing += usize::from(compare(case, kv_type, &cuts(case)));
         }
     }
-    // A layer of the smallest net has no more experts than a step needs.
-    assert!(missing >= 6, "stores of {missing} engines missed records");
+    // A layer of the smallest nets has no more experts than a step needs.
+    assert!(missing >= 4, "stores of {missing} engines missed records");
+}
+
+#[test]
+fn cuts_of_the_demo_model_give_what_one_device_gives() {
+    let cuts = [vec![1], vec![3], vec![11], vec![4, 8], vec![3, 6, 9]];
+    assert!(compare("demo", KvType::F16, &cuts), "its store misses records");
 }
 
 /// The bytes on disk do not say how layers were spread: any engine reads what any other wrote.
@@ -283,6 +291,7 @@ fn a_stage_has_nothing_of_layers_that_are_not_its_own() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of one stage")]
 fn stages_that_do_not_follow_each_other_are_refused() {
     for ranges in [vec![0..1, 2..4], vec![1..4], vec![0..3], vec![0..2, 1..4], vec![0..4, 4..4]] {
         let refused = Stages::check(4, &ranges);

@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn the_largest_stage_is_as_small_as_it_can_be() {
         let all = [true; 6];
-        assert_eq!(automatic(&[1; 6], &all, 1), [0..6]);
+        assert_eq!(automatic(&[1; 6], &all, 1), vec![Range { start: 0, end: 6 }]);
         assert_eq!(automatic(&[1; 6], &all, 2), [0..3, 3..6]);
         assert_eq!(automatic(&[1; 6], &all, 3), [0..2, 2..4, 4..6]);
         assert_eq!(automatic(&[9, 1, 1, 1, 1, 5], &all, 2), [0..1, 1..6]);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(automatic(&[1; 6], &experts, 2), [0..3, 3..6]);
         assert_eq!(automatic(&[5, 5, 1, 1, 1, 1], &experts, 3), [0..3, 3..4, 4..6]);
         assert_eq!(automatic(&[1; 6], &experts, 9), [0..3, 3..4, 4..6], "no more than there are");
-        assert_eq!(automatic(&[1; 3], &[false; 3], 2), [0..3]);
+        assert_eq!(automatic(&[1; 3], &[false; 3], 2), vec![Range { start: 0, end: 3 }]);
     }
 
     #[test]

@@ -3,8 +3,10 @@
 answers of the demo model, and tokens over GPU and RAM budgets and with prediction, which must not change them.
 
 Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE [GGUF ..]. Compares small
-random nets of the block encodings that the GPU reads, and the GGUF files that are named, in the same way. Prints a line
-per case and ends with an error when one differs. Needs numpy and safetensors."""
+random nets of the block encodings that the GPU reads, and the GGUF files that are named, in the same way; with --only
+WORD the cases whose name has it. Prints a line per case and ends with an error when one differs. Needs numpy and
+safetensors."""
+import argparse
 import concurrent.futures
 import json
 import pathlib
@@ -281,15 +283,20 @@ def budgets(program, model):
 
 
 def main():
-    program = sys.argv[1]
-    failed = 0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("gguf", nargs="*")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    asked = parser.parse_args()
+    program, demo, failed = asked.program, pathlib.Path("models/demo"), 0
     folders = [folder.parent for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
-    folders = [folder for folder in folders if not folder.name.startswith(UNSERVED)]
-    cases = [golden(program, folder) for folder in folders]
-    cases += [deep(program, shape, types) for shape, types in DEEP.items()]
-    cases += [blocks(program), families(program), known_parts(program), *(gguf(program, file) for file in sys.argv[2:])]
-    for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
-        for text, good in case:
+    cases = [(folder.name, golden(program, folder)) for folder in folders if not folder.name.startswith(UNSERVED)]
+    cases += [(f"deep {shape}", deep(program, shape, types)) for shape, types in DEEP.items()]
+    cases += [("blocks", blocks(program)), ("families", families(program)), ("known parts", known_parts(program))]
+    cases += [(file, gguf(program, file)) for file in asked.gguf]
+    cases += [("answers", answers(program, demo)), ("budgets", budgets(program, demo))]
+    for name, case in cases:
+        for text, good in case if asked.only in name else ():
             print(text, "" if good else "FAILED", flush=True)
             failed += not good
     sys.exit(1 if failed else 0)

@@ -1,9 +1,10 @@
 // Attention of the tokens of a prompt, on tensor cores. Included after attention.cu, whose arguments it takes.
 //
-// Keys are taken in parts of as many positions as the arguments say (CHUNK_PART), which begin at multiples of that. A part is added up by itself, and
-// parts are joined in ascending order. So the parts of few tokens can be blocks of their own: a block that walks over
-// 8,192 keys by itself takes 0.7 ms, whatever the number of tokens, and most of the device waits for it. The bits are
-// the same in both forms. A context of one part has no joints, nor have the keys of a window.
+// Keys are taken in parts of as many positions as the arguments say (CHUNK_PART), which begin at multiples of that. A
+// part is added up by itself, and parts are joined in ascending order. So the parts of few tokens can be blocks of
+// their own: a block that walks over 8,192 keys by itself takes 0.7 ms, whatever the number of tokens, and most of the
+// device waits for it. The bits are the same in both forms. A context of one part has no joints, nor have the keys of a
+// window.
 
 // Joins what a row has of its parts so far with the next: `whole` is an element of its sums.
 struct RowParts {
@@ -31,7 +32,8 @@ __device__ inline float join_parts(float whole, float part, float2 factor) {
 // multiplied, the values are copied while the dots are formed.
 // A block adds up one of SLICES slices of the values' columns, of all parts of the keys or, where the arguments have
 // several `splits`, of one of them, for `attend_join_chunk`. Sums of the parts before stay in `out`.
-// Grid: (groups of tokens, key_value_heads, SLICES * splits), 32 * WARPS threads; shared: (64 WARPS + 2 KEYS + 2 KEYS / SLICES) * DIM bytes.
+// Grid: (groups of tokens, key_value_heads, SLICES * splits), 32 * WARPS threads; shared: (64 WARPS + 2 KEYS + 2 KEYS /
+// SLICES) * DIM bytes.
 template <typename PAIR, int DIM, int WARPS, int KEYS, int SLICES = 1>
 __device__ inline void attend_chunk(const AttendArguments& a) {
     constexpr int ROWS = 16 * WARPS, THREADS = 32 * WARPS, TILES = KEYS / 8, WIDE = DIM / SLICES, COLUMNS = WIDE / 8;

@@ -99,9 +99,9 @@ __device__ inline float load_float(const uint8_t* p, size_t index, uint32_t kind
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-// The bits of a scale at a multiple of two bytes, and the number that they are: apart, so that what asks ahead of its use
-// does not wait for it. `load_float` decides by the kind after it has loaded, and a warp waits for memory there. Loads
-// say that memory is the device's: of records the compiler does not know it, and orders them with shared memory.
+// The bits of a scale at a multiple of two bytes, and the number that they are: apart, so that what asks ahead of its
+// use does not wait for it. `load_float` decides by the kind after it has loaded, and a warp waits for memory there.
+// Loads say that memory is the device's: of records the compiler does not know it, and orders them with shared memory.
 __device__ inline uint32_t group_scale_bits(const uint8_t* p, size_t index, uint32_t kind) {
     if ((kind & ((1u << SYMMETRIC_SHIFT) - 1)) != F32) return __ldg(reinterpret_cast<const uint16_t*>(p) + index);
     const uint16_t* at = reinterpret_cast<const uint16_t*>(p) + 2 * index;

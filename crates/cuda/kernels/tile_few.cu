@@ -4,9 +4,9 @@
 //
 // A warp reads weights from memory into registers, several stages ahead, and unpacks them once for its tokens. Rows are
 // the sixteens of a tensor core here and tokens its eights, so that eight tokens need no padding. There are two forms:
-// `few_rows`, where a warp walks over all columns of sixteen rows; and `few_columns` for matrices of few rows, where the
-// warps of a block take stages of their own. Products of stages do not depend on each other; the sums over the stages
-// do, and are added up in the order of columns. Matrices of one input are jobs of one launch.
+// `few_rows`, where a warp walks over all columns of sixteen rows; and `few_columns` for matrices of few rows, where
+// the warps of a block take stages of their own. Products of stages do not depend on each other; the sums over the
+// stages do, and are added up in the order of columns. Matrices of one input are jobs of one launch.
 
 // A matrix of a launch.
 struct TileFewJob {
@@ -221,7 +221,7 @@ __device__ inline void few_columns(const TileFewArguments& a) {
     };
     fetch_sums(warp);
 
-    // The token of which a lane reads parts. Columns of tokens that are not there are computed from others' and dropped.
+    // The token whose parts a lane reads. Columns of tokens that are not there are computed from others' and dropped.
     uint32_t own_token[EIGHTS];
 #pragma unroll
     for (uint32_t e = 0; e < EIGHTS; e++) own_token[e] = parts + min(8 * e + (lane & 7), tile.count - 1) * SPLIT_BYTES;
@@ -358,7 +358,7 @@ __device__ inline void few_rows(const TileFewArguments& a) {
         commit_copies();
     };
     copy_piece(0);
-    // The token of which a lane reads parts. Columns of tokens that are not there are computed from others' and dropped.
+    // The token whose parts a lane reads. Columns of tokens that are not there are computed from others' and dropped.
     uint32_t own_token[EIGHTS];
 #pragma unroll
     for (uint32_t e = 0; e < EIGHTS; e++) {

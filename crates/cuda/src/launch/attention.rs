@@ -128,8 +128,8 @@ pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
     tokens * shape.query_heads * shape.splits() * (shape.dim + 2)
 }
 
-/// Values of the scratch with which [`attend`] shares out the context of short prompts, in a context of so many tokens: 32
-/// MiB at the most. Without it, or with more tokens, a block walks over all of it, to the same bits.
+/// Values of the scratch with which [`attend`] shares out the context of short prompts, in a context of so many tokens:
+/// 32 MiB at the most. Without it, or with more tokens, a block walks over all of it, to the same bits.
 pub fn chunk_scratch(shape: &AttentionShape, context: usize) -> usize {
     let tokens = 64;
     (context.div_ceil(CHUNK_PART) * tokens * shape.query_heads * (shape.dim + 2)).min(8 << 20)

@@ -1,5 +1,5 @@
-//! Launches of products of few tokens of a prompt with split activations (`kernels/tile_few.cu`), to the bit as those of
-//! [`super::tiles`]: all matrices of one input at once, as far as one kernel serves them.
+//! Launches of products of few tokens of a prompt with split activations (`kernels/tile_few.cu`), to the bit as those
+//! of [`super::tiles`]: all matrices of one input at once, as far as one kernel serves them.
 
 use super::tiles::{SplitForm, SplitTokens, TileSplitArguments};
 use super::{Kernel, expect, tile_linear};
@@ -8,8 +8,8 @@ use crate::{CudaError, Matrix, Span, Stream};
 
 /// Most tokens of short prompts that are worth one batch.
 pub const FEW_TOKENS: usize = 64;
-/// Most tokens of a batch whose products are made so, and most of tokens times rows of the matrices: with more, a block
-/// of more tokens for each weight that it reads is faster. H100, 2,048 columns, us: 12,352 rows and 32 tokens 34 against
+/// Most tokens of a batch whose products are made so, and most tokens times rows of a matrix: with more, a block that
+/// reads a weight for more tokens is faster. H100, 2,048 columns, us: 12,352 rows and 32 tokens 34 against
 /// 38, 64 tokens 71 against 48; 1,281 rows and 128 tokens 21 against 29.
 const MOST_TOKENS: usize = 128;
 const MOST_WORK: usize = 400_000;
@@ -201,8 +201,8 @@ fn empty(matrix: Matrix) -> TileFewArguments {
     }
 }
 
-/// `out = matrix x` (or `out +=`) of each job for many tokens, which share `x`; from `split` where it serves the matrix.
-/// Few tokens are multiplied with several matrices at once, to the same bits.
+/// `out = matrix x` (or `out +=`) of each job for many tokens, which share `x`; from `split` where it serves the
+/// matrix. Few tokens are multiplied with several matrices at once, to the same bits.
 ///
 /// # Errors
 /// The device failed.
@@ -280,5 +280,8 @@ mirrors! {
     TileFewJob as TileFewJob { matrix, out, first_block, piece };
     TileFewArguments as TileFewArguments {
         parts, sums, gather, addresses, places, tiles, tile_count, job, jobs, tokens, add, grouped
-    } for FewColumns2x8, FewColumns2x16, FewColumns2Finex8, FewColumns2Finex16, FewColumns4x8, FewColumns4x16, FewColumns4Finex8, FewColumns4Finex16, FewColumns8x8, FewColumns8x16, FewColumns8Finex8, FewColumns8Finex16, FewRows2x8, FewRows2x16, FewRows2Finex8, FewRows2Finex16, FewRows4x8, FewRows4x16, FewRows4Finex8, FewRows4Finex16, FewRows8x8, FewRows8x16, FewRows8Finex8, FewRows8Finex16;
+    } for FewColumns2x8, FewColumns2x16, FewColumns2Finex8, FewColumns2Finex16, FewColumns4x8, FewColumns4x16,
+        FewColumns4Finex8, FewColumns4Finex16, FewColumns8x8, FewColumns8x16, FewColumns8Finex8, FewColumns8Finex16,
+        FewRows2x8, FewRows2x16, FewRows2Finex8, FewRows2Finex16, FewRows4x8, FewRows4x16, FewRows4Finex8,
+        FewRows4Finex16, FewRows8x8, FewRows8x16, FewRows8Finex8, FewRows8Finex16;
 }

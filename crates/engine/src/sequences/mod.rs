@@ -330,8 +330,8 @@ impl Sequences {
         self.finish_marks(memory)
     }
 
-    /// The snapshots that were asked for in the batch that has ended and their sequences, in the order asked; `None` of one for whose pages
-    /// there was no room.
+    /// The snapshots that were asked for in the batch that has ended and their sequences, in the order asked; `None` of
+    /// one for whose pages there was no room.
     pub(crate) fn take_marks(&mut self) -> Vec<(SequenceId, Option<SnapshotPart>)> {
         std::mem::take(&mut self.marked)
     }

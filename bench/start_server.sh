@@ -8,7 +8,7 @@ start_server() {
     server=$!
     trap 'kill $server 2> /dev/null || true; wait $server 2> /dev/null || true' EXIT
     url=
-    for _ in $(seq 100); do
+    for _ in $(seq 600); do
         url=$(grep -o -m 1 'http://127.0.0.1:[0-9]*' "$log" || true)
         [ -n "$url" ] && return
         kill -0 $server 2> /dev/null || { cat "$log" >&2; exit 1; }

@@ -3,8 +3,10 @@
 answers of the demo model, and tokens over GPU and RAM budgets and with prediction, which must not change them.
 
 Run in the repository's root on a machine with a GPU: bench/cuda/check.py PATH_OF_FLASHMOE [GGUF ..]. Compares small
-random nets of the block encodings that the GPU reads, and the GGUF files that are named, in the same way. Prints a line
-per case and ends with an error when one differs. Needs numpy and safetensors."""
+random nets of the block encodings that the GPU reads, and the GGUF files that are named, in the same way; with --only
+WORD the cases whose name has it. Prints a line per case and ends with an error when one differs. Needs numpy and
+safetensors."""
+import argparse
 import concurrent.futures
 import json
 import pathlib
@@ -26,7 +28,9 @@ SEEDS = (0, 1)
 TIES = 4
 # Types of the cache by shape.
 DEEP = {"tiny": ("f32", "f16", "bf16", "q8"), "tiny-latent": ("f32", "f16", "bf16", "q8"),
-        "tiny-oss": ("f32", "f16", "bf16", "q8"), "tiny-v4": ("f32",)}
+        "tiny-oss": ("f32", "f16", "bf16", "q8"), "tiny-gemma": ("f32", "f16", "bf16", "q8"), "tiny-v4": ("f32",)}
+# Shapes whose last layer is not as their first ones.
+WHOLE = ("tiny-gemma",)
 # Rows that are not whole groups of 64.
 GROUPS = {"tiny-oss": ["--group", 32]}
 BUDGETS = [["--vram", "200M"], ["--vram", "200M", "--slots", "128"], ["--vram", "230M", "--slots", "128"]]
@@ -37,7 +41,42 @@ BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k")
           ("iq2_xxs", "iq3_xxs"), ("iq2_xs", "iq2_s"), ("iq3_s", "iq1_s"), ("tq2_0", "q5_k"), ("q4_k", "tq1_0")]
 # Families by shapes of `synth`; encodings of their experts and of everything else.
 PLANES = [("bf16", "bf16"), ("fp8:128:f32", "fp8:128:f32"), ("mxfp4:planes", "fp8:128:e8m0"), ("int4", "bf16")]
-FAMILIES = ["tiny-glm", "tiny-minimax", "tiny-latent", "tiny-oss", "tiny-v4"]
+FAMILIES = ["tiny-glm", "tiny-minimax", "tiny-latent", "tiny-oss", "tiny-gemma", "tiny-v4"]
+# Golden checkpoints that the GPU does not serve.
+UNSERVED = ("flash-next",)
+# Small configurations of families of known parts: what all have, and what each adds.
+COMMON = dict(vocab_size=512, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+              hidden_act="silu", rms_norm_eps=1e-5, rope_theta=10000, max_position_embeddings=4096,
+              tie_word_embeddings=False)
+SIGMOID = dict(intermediate_size=384, moe_intermediate_size=128, num_experts_per_tok=4, first_k_dense_replace=1,
+               n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=2.5)
+PLAIN = {
+    "OlmoeForCausalLM": dict(model_type="olmoe", attention_bias=False, clip_qkv=None, intermediate_size=128,
+                             num_experts=16, num_experts_per_tok=4, norm_topk_prob=False),
+    "Dots1ForCausalLM": dict(SIGMOID, model_type="dots1", attention_bias=False, n_routed_experts=16,
+                             n_shared_experts=2, scoring_func="noaux_tc", max_window_layers=4, sliding_window=None),
+    "HYV3ForCausalLM": dict(model_type="hy_v3", attention_bias=False, head_dim=64, intermediate_size=384,
+                            moe_intermediate_size=128, num_experts=16, num_experts_per_tok=4, num_shared_experts=1,
+                            first_k_dense_replace=1, route_norm=True, router_scaling_factor=2.8),
+    "Ernie4_5_MoeForCausalLM": dict(model_type="ernie4_5_moe", intermediate_size=384, moe_intermediate_size=128,
+                                    moe_num_experts=16, moe_k=4, moe_num_shared_experts=2, moe_layer_start_index=1,
+                                    moe_layer_end_index=-1, moe_layer_interval=1, use_bias=False),
+    "ExaoneMoeForCausalLM": dict(SIGMOID, model_type="exaone_moe", head_dim=64, num_experts=16, num_shared_experts=1,
+                                 scoring_func="sigmoid", sliding_window=32,
+                                 layer_types=["sliding_attention", "full_attention"] * 2,
+                                 rope_parameters=dict(rope_type="default", rope_theta=10000)),
+    "SolarOpenForCausalLM": dict(SIGMOID, model_type="solar_open", attention_bias=False, head_dim=64,
+                                 first_k_dense_replace=0, n_routed_experts=16, n_shared_experts=1,
+                                 scoring_func="sigmoid",
+                                 rope_scaling=dict(rope_type="yarn", factor=2.0,
+                                                   original_max_position_embeddings=2048)),
+    "Qwen3VLMoeForConditionalGeneration": dict(model_type="qwen3_vl_moe_text", attention_bias=False, head_dim=64,
+                                               intermediate_size=384, moe_intermediate_size=128, num_experts=16,
+                                               num_experts_per_tok=4, norm_topk_prob=True, decoder_sparse_step=1,
+                                               mlp_only_layers=[]),
+}
+# Heads of Gemma-4's release.
+WIDE = dict(head_dim=256, global_head_dim=512)
 # Tiles of 8-bit floats would be cut through by the groups of its output matrix.
 UNCUT = ("tiny-v4",)
 # Golden checkpoints and shapes whose caches are rounded as in training unless another type is asked for.
@@ -163,6 +202,27 @@ def families(program):
                 yield from rows
 
 
+def known_parts(program):
+    """Random nets of families of known parts, and of Gemma-4 with the heads of its release: logits alone."""
+    with tempfile.TemporaryDirectory() as place:
+        place = pathlib.Path(place)
+        ids = place / "ids.json"
+        ids.write_text(json.dumps([7 * i % 500 + 5 for i in range(90)]))
+        run(program, "synth", "tiny-gemma", place / "gemma")
+        gemma = json.loads((place / "gemma" / "config.json").read_text())
+        configs = {name: dict(COMMON, architectures=[name], **own) for name, own in PLAIN.items()}
+        configs["Gemma-4 with heads of 256 and 512"] = dict(gemma, **WIDE)
+        choices = [[], ["--prefill-chunk", "37"], *([*BUDGETS[0], "--slots", "24", *more] for more in PREDICT)]
+        for name, config in configs.items():
+            file, model = place / f"{config['model_type']}.json", place / f"{config['model_type']}-net"
+            file.write_text(json.dumps(config))
+            run(program, "synth", file, model)
+            yield from compare(program, name, model, ids, choices, greedy=False)
+            for kept in ("f32", "bf16", "q8"):
+                always = ["--kv-type", kept]
+                yield from compare(program, f"{name} {kept}", model, ids, [[]], greedy=False, always=always)
+
+
 def deep(program, shape, types):
     """Random nets of a shape over DEPTH positions with every type of their cache: logits alone, as of the blocks.
 
@@ -174,7 +234,8 @@ def deep(program, shape, types):
         ids = place / "ids.json"
         ids.write_text(json.dumps([(7 * i + i // 500) % 500 + 5 for i in range(DEPTH)]))
         for seed in SEEDS:
-            run(program, "synth", shape, place / f"net{seed}", "--layers", 4, "--seed", seed, *GROUPS.get(shape, []))
+            layers = [] if shape in WHOLE else ["--layers", 4]
+            run(program, "synth", shape, place / f"net{seed}", *layers, "--seed", seed, *GROUPS.get(shape, []))
         for kept in types:
             beyond = []
             for seed in SEEDS:
@@ -222,14 +283,20 @@ def budgets(program, model):
 
 
 def main():
-    program = sys.argv[1]
-    failed = 0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("gguf", nargs="*")
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    asked = parser.parse_args()
+    program, demo, failed = asked.program, pathlib.Path("models/demo"), 0
     folders = [folder.parent for folder in sorted(pathlib.Path("tests/golden").glob("*/model"))]
-    cases = [golden(program, folder) for folder in folders]
-    cases += [deep(program, shape, types) for shape, types in DEEP.items()]
-    cases += [blocks(program), families(program), *(gguf(program, file) for file in sys.argv[2:])]
-    for case in [*cases, answers(program, pathlib.Path("models/demo")), budgets(program, pathlib.Path("models/demo"))]:
-        for text, good in case:
+    cases = [(folder.name, golden(program, folder)) for folder in folders if not folder.name.startswith(UNSERVED)]
+    cases += [(f"deep {shape}", deep(program, shape, types)) for shape, types in DEEP.items()]
+    cases += [("blocks", blocks(program)), ("families", families(program)), ("known parts", known_parts(program))]
+    cases += [(file, gguf(program, file)) for file in asked.gguf]
+    cases += [("answers", answers(program, demo)), ("budgets", budgets(program, demo))]
+    for name, case in cases:
+        for text, good in case if asked.only in name else ():
             print(text, "" if good else "FAILED", flush=True)
             failed += not good
     sys.exit(1 if failed else 0)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a server does for several clients at once: total decode speed, and a short request beside a long prompt.
+"""What a server does for several clients at once: total decode speed by the wall clock and after the first token, times
+to the first token, and a short request beside a long prompt.
 
     flashmoe serve FOLDER --memory 3G --routing calibrated --port 8766 &
     bench/serve/clients.py http://127.0.0.1:8766 decode --clients 1 2 4 --tokens 24 --rounds 3
@@ -62,20 +63,26 @@ def decode(server, options):
             seeds = [1000 * round_number + 10 * clients + n for n in range(clients)]
             # The prompts are processed before, so that all clients decode from the first moment on.
             for seed in seeds:
-                ask(server, body(12, 1, seed), [])
+                ask(server, body(options.kept, 1, seed), [])
             results = []
-            requests = [body(12, options.tokens, seed) for seed in seeds]
+            requests = [body(options.kept, options.tokens, seed) for seed in seeds]
             threads = [threading.Thread(target=ask, args=(server, r, results)) for r in requests]
+            began = time.monotonic()
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
+            wall = time.monotonic() - began
             figures = [last["timings"] for last in results]
             rate = sum((t["predicted_n"] - 1) / t["predicted_ms"] * 1e3 for t in figures)
             read = max(last["x_io"]["bytes_read"] for last in results) / sum(t["predicted_n"] for t in figures)
             hits = sum(last["x_io"]["hit_ratio"] for last in results) / clients
+            tokens = sum(t["predicted_n"] for t in figures)
+            first = sorted(to_first_token(last) * 1e3 for last in results)
             print(
-                f"round {round_number}, {clients} clients: {rate:.2f} tok/s together, {rate / clients:.2f} each, "
+                f"round {round_number}, {clients} clients: {tokens / wall:.2f} tok/s by the wall clock, {rate:.2f} by the "
+                f"sum of rates after the first token, {rate / clients:.2f} each, first token after "
+                f"{first[len(first) // 2]:.0f} ms (p50), {first[min(len(first) - 1, len(first) * 95 // 100)]:.0f} (p95), "
                 f"hits {100 * hits:.1f} %, {read / 1e9:.3f} GB read per token",
                 flush=True,
             )
@@ -112,6 +119,7 @@ def main():
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kept", type=int, default=12, help="words of each client's prompt that are kept before")
     parser.add_argument("--words", type=int, default=1500)
     parser.add_argument("--after", type=float, default=2.0, help="seconds of the long prompt before the short one")
     parser.add_argument("--seed", type=int, default=3, help="of the long prompt")

@@ -47,6 +47,7 @@ pub(crate) fn engine(checkpoint: Checkpoint, room: &Room) -> Result<Engine, Stri
     let options = StoreOptions { check_reads: room.check_reads, ..options };
     let experts = ExpertStore::open(checkpoint.clone(), options).map_err(|error| told(&error))?;
     let limits = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: CHUNK,
         logit_rows: 8,
         sequences: room.sequences,
@@ -97,6 +98,7 @@ pub(crate) fn worker(case: &str, room: &Room) -> EngineWorker {
         on_full: OnFull::Stop,
         disk: None,
         shared: None,
+        slots: None,
         // `no_panic` finds the first one.
         panics: usize::MAX,
         drafting: None,

@@ -13,10 +13,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use cuda::launch::{
-    self, DeltaShape, DeltaStep, ExpertStep, SharedExpert, StepConvolution, StepInput, StepJob,
-    StepShared, TokenPlaces,
-};
+use cuda::launch::{self, ExpertStep, SharedExpert, StepInput, StepJob, StepShared, TokenPlaces};
 use cuda::{
     CudaError, Device, DeviceBuffer, ExpertShapes, Matrix, PinnedBuffer, Span, Stream, Word,
 };
@@ -32,14 +29,20 @@ mod bus;
 mod compressed;
 #[path = "check_parts/delta.rs"]
 mod delta;
+#[path = "check_parts/few.rs"]
+mod few;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
 mod pages;
 #[path = "check_parts/planes.rs"]
 mod planes;
+#[path = "check_parts/rounds.rs"]
+mod rounds;
 #[path = "check_parts/routing.rs"]
 mod routing;
+#[path = "check_parts/sandwich.rs"]
+mod sandwich;
 #[path = "check_parts/scored.rs"]
 mod scored;
 #[path = "check_parts/several.rs"]
@@ -231,73 +234,9 @@ impl Bench {
             positions: self.words(positions),
             sequences: self.words(sequences),
             single: true,
+            runs: None,
+            end: positions.iter().max().map_or(0, |last| *last as usize + 1),
         }
-    }
-
-    fn delta(&self) {
-        let (columns, tokens, kernel) = (512, 2, 4);
-        let shape =
-            DeltaShape { key_heads: 2, value_heads: 4, key_dim: 128, value_dim: 64, tiled: false };
-        let channels = 2 * 2 * 128 + 4 * 64;
-        let places = self.places(&[3, 9], &[1, 0]);
-        let mixed = self.matrix(channels, columns, 4, 64);
-        let x = self.random(tokens * columns);
-        let weight = self.random(channels * kernel);
-        let tails = self.random(2 * (kernel - 1) * channels);
-        let other = self.twin(tails);
-        let stride = (kernel - 1) * channels;
-        let raw = self.second(x, tokens, mixed);
-        let (plain, fused) = (self.poison(tokens * channels), self.poison(tokens * channels));
-        launch::convolve(&self.stream, channels, &places, weight, raw, tails, stride, plain)
-            .unwrap();
-        let convolution =
-            StepConvolution { weight, tails: other, stride, sequences: places.sequences };
-        let job = StepJob::Convolve(mixed, fused, convolution);
-        launch::step_linear(&self.stream, tokens, &StepInput::Plain { x }, &[job]).unwrap();
-        self.compare("convolution", fused, plain);
-        self.compare("its tails", other, tails);
-        let stride = 4 * 128 * 64;
-        let states = self.random(2 * stride);
-        let (beta, decay) = (self.random(tokens * 4), self.random(tokens * 4));
-        let (rate, bias) = (self.floats(&[0.3, 1.0, 2.0, 0.1]), self.random(4));
-        let mut outputs = Vec::new();
-        for single in [true, false] {
-            let states = self.twin(states);
-            let out = self.poison(tokens * 256);
-            for token in 0..tokens {
-                let rows =
-                    |span: Span<f32>| span.part(token * span.len() / tokens, span.len() / tokens);
-                let step = DeltaStep {
-                    mixed: rows(self.twin(plain)),
-                    beta: rows(beta),
-                    decay: rows(decay),
-                    rate,
-                    bias,
-                    states,
-                    stride,
-                    out: rows(out),
-                };
-                let places = TokenPlaces {
-                    positions: places.positions.part(token, 1),
-                    sequences: places.sequences.part(token, 1),
-                    single,
-                };
-                launch::delta_rule(&self.stream, &shape, &places, &step).unwrap();
-            }
-            outputs.push((out, states));
-        }
-        self.compare("delta rule of one token", outputs[0].0, outputs[1].0);
-        self.compare("its state", outputs[0].1, outputs[1].1);
-        let (z, norm) = (self.random(tokens * 256), self.random(64));
-        let output = self.matrix(columns, 256, 4, 64);
-        let (plain, fused) = (self.random(tokens * columns), self.poison(tokens * columns));
-        self.stream.copy(plain, fused).unwrap();
-        let context = self.twin(outputs[0].0);
-        launch::gated_norm(&self.stream, tokens * 4, context, z, norm, 1e-6).unwrap();
-        launch::linear(&self.stream, context, tokens, &[(output, plain)], true).unwrap();
-        let input = StepInput::HeadNorm { x: outputs[0].0, gate: z, weight: norm, epsilon: 1e-6 };
-        launch::step_linear(&self.stream, tokens, &input, &[StepJob::Add(output, fused)]).unwrap();
-        self.compare("gated norm and output", fused, plain);
     }
 
     /// Records of `experts` experts one after another, their shapes and addresses.
@@ -563,21 +502,22 @@ pub(crate) fn run(seed: u64) {
     bench.several_experts(&pinned);
     bench.delta();
     bench.delta_runs();
-    bench.delta_of_several();
+    bench.delta_rounds();
+    bench.attention_rounds();
     bench.attention_step();
     bench.attention();
     bench.visible();
+    bench.sandwich(&pinned);
     bench.latent();
     bench.tiles();
+    bench.few();
     bench.mixture(&pinned);
     bench.blocks();
     bench.block_experts(&pinned);
-    bench.block_convolution();
     bench.planes();
     bench.plane_experts(&pinned);
     bench.waiting(&pinned);
     bench.routing();
-    bench.scored_routing();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());
@@ -591,8 +531,10 @@ pub(crate) fn run(seed: u64) {
     }
     bench.attention_table(copy);
     bench.latent_table();
+    bench.few_table();
     bench.tiles_table();
     bench.delta_table();
+    bench.rounds_table();
     for (name, shape) in SHAPES {
         bench.table(name, shape, &pinned, copy);
     }

@@ -16,12 +16,16 @@ constexpr uint32_t TILE_TOKENS = 64;
 constexpr uint32_t TILE_ROWS = 128;
 // Most tokens of one tile of products with split activations.
 constexpr uint32_t SPLIT_TOKENS = 128;
+// Matrices of one product of few tokens with split activations.
+constexpr uint32_t TILE_FEW_JOBS = 6;
 // Columns whose activations are split together.
 constexpr uint32_t SPLIT_COLUMNS = 64;
 // Most parts that the context of a step's token is cut into.
 constexpr uint32_t ATTENTION_SPLITS = 64;
 // Keys of a tile of a step; parts of a context are multiples of it.
 constexpr uint32_t STEP_KEYS = 32;
+// Keys of a prompt's context that are added up by themselves.
+constexpr uint32_t CHUNK_PART = 1024;
 // Keys of a tile of attention in f32.
 constexpr uint32_t PLAIN_KEYS = 16;
 // Tokens of a prompt whose inputs the delta rule copies together.
@@ -62,6 +66,8 @@ constexpr uint32_t STEP_THREADS = 512;
 constexpr uint32_t SEVERAL_TOKENS = 8;
 // Threads of the experts' first half, where it runs two.
 constexpr uint32_t INNER_THREADS = 256;
+// Positions of which a ring has what a round's tokens were fed: those of two rounds.
+constexpr uint32_t ROUND_PLACES = 16;
 // Tokens of a run that one block convolves.
 constexpr uint32_t CONVOLVE_RUN = 32;
 // Most likely tokens that `rank` gives.
@@ -121,5 +127,5 @@ enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_
 // A matrix of an expert, by its place in a record's list of places.
 enum ExpertPart : uint32_t { GATE = 0, UP = 1, DOWN = 2 };
 
-// What experts are chosen and weighed by, where it is a function of each logit alone.
-enum ScoreKind : uint32_t { SCORE_SIGMOID = 0, SCORE_SQRT_SOFTPLUS = 1 };
+// What experts are chosen and weighed by, where a bias may move the choice.
+enum ScoreKind : uint32_t { SCORE_SIGMOID = 0, SCORE_SQRT_SOFTPLUS = 1, SCORE_SOFTMAX = 2 };

@@ -1,6 +1,8 @@
 // One translation unit, so that one image holds every kernel.
 #include "attention.cu"
+#include "attention_chunk.cu"
 #include "attention_q8.cu"
+#include "attention_wide.cu"
 #include "compressed_attention.cu"
 #include "delta_chunk.cu"
 #include "draw.cu"
@@ -21,6 +23,8 @@
 #include "plain_blocks.cu"
 #include "latent_blocks.cu"
 #include "parts.cu"
+#include "sandwich.cu"
 #include "tile_split.cu"
+#include "tile_few.cu"
 #include "tile_blocks.cu"
 #include "layouts.cuh"

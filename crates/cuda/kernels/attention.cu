@@ -1,13 +1,13 @@
 // Causal attention over a cache of keys and values (online softmax: Milakov and Gimelshein 2018; tiles: Dao 2022).
 //
 // Three forms: `attend_plain_*` in f32 for every type and head and for devices without bf16 tensor cores,
-// `attend_step_*` for tokens that are runs of their own and stream the cache at the memory's bandwidth,
-// `attend_chunk_*` for the tokens of a prompt. The last two multiply on tensor cores: keys and values as stored, 16
-// bits; queries and probabilities as
-// the sum of two parts of that type (22 bits of significand in f16, 16 in bf16), sums in f32.
+// `attend_step_*` for the tokens of a step, which stream the cache at the memory's bandwidth, `attend_chunk_*` for the
+// tokens of a prompt. The last two multiply on tensor cores: keys and values as stored, 16 bits; queries and
+// probabilities as the sum of two parts of that type (22 bits of significand in f16, 16 in bf16), sums in f32.
 //
 // Bits of a token's attention depend on its position, its sequence's keys and values and the device, and on nothing
 // else: tiles of keys begin at multiples of their length, are taken in ascending order, and what is masked adds zero.
+// A prompt's are in attention_chunk.cu.
 #include "cache.cuh"
 #include "tensor.cuh"
 
@@ -48,10 +48,11 @@ struct AttendArguments {
     float* partial;              // [tokens, query_heads, splits, dim + 2], when splits > 1
     const uint32_t* positions;
     const uint32_t* sequences;
+    const uint32_t* starts;      // of a step: the first token of each one's run; null where each is a run of its own
     const float* sinks;          // [query_heads]: scores that only take weight from the others; or null
     uint32_t query_heads;
     uint32_t key_value_heads;
-    uint32_t dim;                // at most 256
+    uint32_t dim;                // at most 512
     uint32_t context;
     uint32_t splits;
     uint32_t tokens;
@@ -60,7 +61,7 @@ struct AttendArguments {
     uint32_t kv_type;            // CacheType
     uint32_t stages;             // tiles of keys and values that a block of a step has under way
     uint32_t window;             // keys that a token sees, its own the last; all of them: the largest number
-    uint32_t padding;
+    uint32_t part;               // of a prompt: keys that are added up by themselves, a power of two
 };
 
 // The first key that the last of `length` tokens sees.
@@ -93,9 +94,9 @@ struct Part {
 };
 
 // A block takes the query heads that share a key-value head, for one or more tokens, and one part of the context; a
-// warp takes ROWS rows (token, head), a lane dim / 32 values.
+// warp takes ROWS rows (token, head), a lane dim / 32 values, at most VALUES.
 // Grid: (groups of tokens, key_value_heads, splits), 256 threads; shared: 2 * PLAIN_KEYS * dim floats.
-template <int ROWS>
+template <int ROWS, int VALUES = 8>
 __device__ inline void attend_plain(const AttendArguments& a) {
     extern __shared__ float tile[];
     await_inputs();
@@ -113,7 +114,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
     // Rows beyond one pass over the group are walked in passes of 8 * ROWS.
     uint32_t rows_here = (last_token - first_token + 1) * group;
     for (uint32_t base = 0; base < rows_here; base += 8 * ROWS) {
-        float q[ROWS][8], acc[ROWS][8], largest[ROWS], total[ROWS];
+        float q[ROWS][VALUES], acc[ROWS][VALUES], largest[ROWS], total[ROWS];
         uint32_t length[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
@@ -125,7 +126,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             largest[r] = -INFINITY, total[r] = 0.0f;
             const float* from = a.query + (size_t(token) * a.query_heads + head) * a.dim;
 #pragma unroll
-            for (int d = 0; d < 8; d++) {
+            for (int d = 0; d < VALUES; d++) {
                 uint32_t i = d * 32 + lane;
                 q[r][d] = i < a.dim ? from[i] * a.scale : 0.0f;
                 acc[r][d] = 0.0f;
@@ -142,9 +143,9 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             }
             __syncthreads();
             for (uint32_t j = 0; j < count; j++) {
-                float k[8], v[8];
+                float k[VALUES], v[VALUES];
 #pragma unroll
-                for (int d = 0; d < 8; d++) {
+                for (int d = 0; d < VALUES; d++) {
                     uint32_t i = d * 32 + lane;
                     bool inside = i < a.dim;
                     k[d] = inside ? tile[j * a.dim + i] : 0.0f;
@@ -155,7 +156,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
                 for (int r = 0; r < ROWS; r++) {
                     dots[r] = 0.0f;
 #pragma unroll
-                    for (int d = 0; d < 8; d++) dots[r] = fmaf(q[r][d], k[d], dots[r]);
+                    for (int d = 0; d < VALUES; d++) dots[r] = fmaf(q[r][d], k[d], dots[r]);
                 }
                 // Sums of all rows side by side, so that none waits for another's shuffles.
 #pragma unroll
@@ -171,7 +172,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
                     largest[r] = top;
                     total[r] = total[r] * shrink + weight;
 #pragma unroll
-                    for (int d = 0; d < 8; d++) acc[r][d] = acc[r][d] * shrink + weight * v[d];
+                    for (int d = 0; d < VALUES; d++) acc[r][d] = acc[r][d] * shrink + weight * v[d];
                 }
             }
         }
@@ -186,7 +187,7 @@ __device__ inline void attend_plain(const AttendArguments& a) {
             float factor = a.splits == 1 && a.sinks ? join_sink(a, head, largest[r], total[r]) : 1.0f;
             float divisor = a.splits == 1 ? total[r] : 1.0f;
 #pragma unroll
-            for (int d = 0; d < 8; d++) {
+            for (int d = 0; d < VALUES; d++) {
                 uint32_t i = d * 32 + lane;
                 if (i < a.dim) to[i] = acc[r][d] * factor / divisor;
             }
@@ -282,7 +283,7 @@ __device__ inline void copy_rows(uint32_t to, const uint8_t* from, size_t stride
 //   dots      warp w: keys 8 (w % 4) .., the first or the second half of the dimensions; to shared memory
 //   softmax   warp w: head w, a key per lane; two parts of each probability to shared memory
 //   values    warp w: an eighth of the dimensions, sums in registers
-// Grid: (head blocks, key_value_heads * splits, tokens), 256 threads.
+// Grid: (head blocks, key_value_heads * splits, tokens), 256 threads; with runs tokens times as many, and one.
 template <typename PAIR, int DIM>
 __device__ inline void attend_step(const AttendArguments& a) {
     constexpr int KEYS = STEP_KEYS, STEPS = DIM / 32, TILES = DIM / 64, PITCH = KEYS + 8;
@@ -290,13 +291,14 @@ __device__ inline void attend_step(const AttendArguments& a) {
     __shared__ float dots[2][8][KEYS + 1], shrink[8];
     __shared__ __align__(16) typename PAIR::Value weights[16][PITCH];
     uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    uint32_t token = blockIdx.z, head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
+    // With runs, blocks that read the same keys follow each other, so that the second-level cache has them.
+    uint32_t token = a.starts ? blockIdx.x % a.tokens : blockIdx.z;
+    uint32_t head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
     uint32_t group = a.query_heads / a.key_value_heads;
-    uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
+    uint32_t first_head = 8 * (a.starts ? blockIdx.x / a.tokens : blockIdx.x), heads = min(8u, group - first_head);
     release_next();
-    // Places of tokens were written before the kernel that may still run, which writes the token's own row alone: all
-    // other rows are asked for before it ends.
-    uint32_t position = a.positions[token];
+    // The kernel that may still run writes rows of the step alone: those before the token's run are asked for already.
+    uint32_t position = a.positions[token], held = a.positions[a.starts ? a.starts[token] : token];
     uint32_t earliest = first_key(a, position + 1);
     Part part(earliest, position + 1, a.splits, split);
     size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;
@@ -314,7 +316,7 @@ __device__ inline void attend_step(const AttendArguments& a) {
         commit_copies();
     };
     uint32_t early = 0;
-    while (early < ahead && part.begin + (early + 1) * KEYS <= position) copy_tile(early++);
+    while (early < ahead && part.begin + (early + 1) * KEYS <= held) copy_tile(early++);
     await_inputs();
     if (part.begin == part.end) return;
     while (early < ahead) copy_tile(early++);
@@ -407,163 +409,6 @@ __device__ inline void attend_step(const AttendArguments& a) {
     }
 }
 
-// A chunk of a prompt: rows (token, head of a group), 16 to a warp, times all keys before them, KEYS at a time.
-// Queries stay in shared memory, both parts; a tile of keys is replaced by the next while probabilities and values are
-// multiplied, the values are copied while the dots are formed.
-// Grid: (groups of tokens, key_value_heads), 32 * WARPS threads; shared: (64 WARPS + 4 KEYS) * DIM bytes.
-template <typename PAIR, int DIM, int WARPS, int KEYS>
-__device__ inline void attend_chunk(const AttendArguments& a) {
-    constexpr int ROWS = 16 * WARPS, THREADS = 32 * WARPS, TILES = KEYS / 8, COLUMNS = DIM / 8;
-    constexpr uint32_t PART_BYTES = ROWS * DIM * 2, TILE_BYTES = KEYS * DIM * 2;
-    extern __shared__ __align__(128) uint8_t buffer[];
-    uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    uint32_t group = a.query_heads / a.key_value_heads, head = blockIdx.y;
-    // Later tokens have more keys: they begin first.
-    uint32_t first_token = (gridDim.x - 1 - blockIdx.x) * a.tokens_per_block;
-    uint32_t tokens = min(a.tokens_per_block, a.tokens - first_token), rows = tokens * group;
-    await_inputs();
-    release_next();
-    uint32_t shortest = a.positions[first_token] + 1, longest = a.positions[first_token + tokens - 1] + 1;
-    size_t row_bytes = 2 * size_t(a.dim), stride = a.key_value_heads * row_bytes;
-    size_t base = size_t(a.sequences[first_token]) * a.context * stride + head * row_bytes;
-    const uint8_t *keys = a.cache_keys + base, *values = a.cache_values + base;
-    uint32_t high = shared_address(buffer), low = high + PART_BYTES;
-    uint32_t key_tile = low + PART_BYTES, value_tile = key_tile + TILE_BYTES;
-    // Tiles begin at multiples of their length wherever the window does.
-    uint32_t first_tile = first_key(a, shortest) / KEYS, latest = first_key(a, longest);
-    copy_rows<DIM, KEYS, THREADS>(key_tile, keys, stride, a.dim, first_tile * KEYS, longest);
-    commit_copies();
-    for (uint32_t i = thread; i < ROWS * (DIM / 8); i += THREADS) {
-        uint32_t r = i / (DIM / 8), unit = i % (DIM / 8);
-        bool live = r < rows && unit * 8 < a.dim;
-        const float* from = a.query + (size_t(first_token + (live ? r / group : 0)) * a.query_heads + head * group +
-                                       (live ? r % group : 0)) * a.dim + (live ? unit * 8 : 0);
-        uint32_t h[4], l[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float2 v = live ? *reinterpret_cast<const float2*>(from + 2 * j) : float2{0.0f, 0.0f};
-            split_parts<PAIR>(v.x * a.scale, v.y * a.scale, h[j], l[j]);
-        }
-        uint32_t at = unit_offset<DIM>(r, unit);
-        *reinterpret_cast<uint4*>(buffer + at) = {h[0], h[1], h[2], h[3]};
-        *reinterpret_cast<uint4*>(buffer + PART_BYTES + at) = {l[0], l[1], l[2], l[3]};
-    }
-    uint32_t length[2];
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        uint32_t r = warp * 16 + lane / 4 + 8 * j;
-        length[j] = r < rows ? a.positions[first_token + r / group] + 1 : 0;
-    }
-    float sums[COLUMNS][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
-    uint32_t tiles = (longest + KEYS - 1) / KEYS;
-    for (uint32_t tile = first_tile; tile < tiles; tile++) {
-        uint32_t start = tile * KEYS;
-        await_copies<0>();
-        __syncthreads();
-        copy_rows<DIM, KEYS, THREADS>(value_tile, values, stride, a.dim, start, longest);
-        commit_copies();
-        float dots[TILES][4] = {};
-#pragma unroll
-        for (int step = 0; step < DIM / 16; step++) {
-            uint32_t q[2][4];
-            uint32_t at = unit_offset<DIM>(warp * 16 + lane % 16, step * 2 + lane / 16);
-            load_matrices(q[0], high + at);
-            load_matrices(q[1], low + at);
-#pragma unroll
-            for (int i = 0; i < TILES; i += 2) {
-                uint32_t k[4];
-                uint32_t key = i * 8 + lane % 8 + lane / 16 * 8;
-                load_matrices(k, key_tile + unit_offset<DIM>(key, step * 2 + lane / 8 % 2));
-                PAIR::multiply(dots[i], q[0], k[0], k[1]);
-                PAIR::multiply(dots[i + 1], q[0], k[2], k[3]);
-                PAIR::multiply(dots[i], q[1], k[0], k[1]);
-                PAIR::multiply(dots[i + 1], q[1], k[2], k[3]);
-            }
-        }
-        __syncthreads();
-        if (tile + 1 < tiles) copy_rows<DIM, KEYS, THREADS>(key_tile, keys, stride, a.dim, start + KEYS, longest);
-        commit_copies();
-        if (start + KEYS > shortest || start < latest) {
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    uint32_t key = start + i * 8 + lane % 4 * 2 + j % 2;
-                    if (key >= length[j / 2] || key < first_key(a, length[j / 2])) dots[i][j] = -INFINITY;
-                }
-            }
-        }
-        float less[2];
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            float top = largest[j];
-#pragma unroll
-            for (int i = 0; i < TILES; i++) top = fmaxf(top, fmaxf(dots[i][2 * j], dots[i][2 * j + 1]));
-            top = fmaxf(top, __shfl_xor_sync(FULL, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(FULL, top, 2));
-            // A row without keys so far stays at zero.
-            float reference = top == -INFINITY ? 0.0f : top;
-            less[j] = exp2f(largest[j] - reference);
-            largest[j] = top;
-            total[j] *= less[j];
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    float weight = exp2f(dots[i][2 * j + c] - reference);
-                    dots[i][2 * j + c] = weight;
-                    total[j] += weight;
-                }
-            }
-        }
-        // Once the largest dot of every row has been seen, as is usual soon, factors are 1.
-        if (!__all_sync(FULL, less[0] == 1.0f && less[1] == 1.0f)) {
-#pragma unroll
-            for (int i = 0; i < COLUMNS; i++) {
-#pragma unroll
-                for (int j = 0; j < 4; j++) sums[i][j] *= less[j / 2];
-            }
-        }
-        await_copies<1>();
-        __syncthreads();
-#pragma unroll
-        for (int step = 0; step < KEYS / 16; step++) {
-            uint32_t w[2][4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float* pair = &dots[2 * step + j / 2][j % 2 * 2];
-                split_parts<PAIR>(pair[0], pair[1], w[0][j], w[1][j]);
-            }
-#pragma unroll
-            for (int i = 0; i < COLUMNS; i += 2) {
-                uint32_t v[4];
-                load_matrices_transposed(v, value_tile + unit_offset<DIM>(step * 16 + lane % 16, i + lane / 16));
-                PAIR::multiply(sums[i], w[0], v[0], v[1]);
-                PAIR::multiply(sums[i + 1], w[0], v[2], v[3]);
-                PAIR::multiply(sums[i], w[1], v[0], v[1]);
-                PAIR::multiply(sums[i + 1], w[1], v[2], v[3]);
-            }
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        total[j] += __shfl_xor_sync(FULL, total[j], 1);
-        total[j] += __shfl_xor_sync(FULL, total[j], 2);
-        uint32_t r = warp * 16 + lane / 4 + 8 * j;
-        if (r >= rows) continue;
-        float factor = a.sinks ? join_sink(a, head * group + r % group, largest[j], total[j]) : 1.0f;
-        float* to = a.out + (size_t(first_token + r / group) * a.query_heads + head * group + r % group) * a.dim;
-#pragma unroll
-        for (int i = 0; i < COLUMNS; i++) {
-            uint32_t d = i * 8 + lane % 4 * 2;
-            if (d < a.dim) {
-                float2 sum = {sums[i][2 * j] * factor, sums[i][2 * j + 1] * factor};
-                *reinterpret_cast<float2*>(to + d) = {sum.x / total[j], sum.y / total[j]};
-            }
-        }
-    }
-}
-
 #define ATTEND_BODY(CALL) CALL
 #else
 // Launched on 8.0 and later alone: an image that lacks a product must not pass for one.
@@ -576,23 +421,9 @@ __device__ inline void attend_chunk(const AttendArguments& a) {
         ATTEND_BODY((attend_step<PAIR, DIM>(a)));                                                                  \
     }
 
-#define ATTEND_CHUNK(SUFFIX, PAIR, DIM, WARPS, KEYS)                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attend_chunk_##SUFFIX(                              \
-        const __grid_constant__ AttendArguments a) {                                                               \
-        ATTEND_BODY((attend_chunk<PAIR, DIM, WARPS, KEYS>(a)));                                                    \
-    }
-
 ATTEND_STEP(f16, HalfPair, 64)
 ATTEND_STEP(f16, HalfPair, 128)
 ATTEND_STEP(f16, HalfPair, 256)
 ATTEND_STEP(bf16, Bf16Pair, 64)
 ATTEND_STEP(bf16, Bf16Pair, 128)
 ATTEND_STEP(bf16, Bf16Pair, 256)
-ATTEND_CHUNK(f16_64, HalfPair, 64, 8, 64)
-ATTEND_CHUNK(f16_128, HalfPair, 128, 8, 64)
-ATTEND_CHUNK(f16_256, HalfPair, 256, 8, 64)
-ATTEND_CHUNK(f16_256_small, HalfPair, 256, 4, 32)
-ATTEND_CHUNK(bf16_64, Bf16Pair, 64, 8, 64)
-ATTEND_CHUNK(bf16_128, Bf16Pair, 128, 8, 64)
-ATTEND_CHUNK(bf16_256, Bf16Pair, 256, 8, 64)
-ATTEND_CHUNK(bf16_256_small, Bf16Pair, 256, 4, 32)

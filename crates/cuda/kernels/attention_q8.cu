@@ -74,11 +74,13 @@ __device__ inline void attend_step_q8(const AttendArguments& a) {
     auto& dots = all_dots[side];
     auto& weights = all_weights[side];
     float* shrink = all_shrink[side];
-    uint32_t token = blockIdx.z, head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
+    // With runs, blocks that read the same keys follow each other, so that the second-level cache has them.
+    uint32_t token = a.starts ? blockIdx.x % a.tokens : blockIdx.z;
+    uint32_t head = blockIdx.y / a.splits, split = blockIdx.y % a.splits;
     uint32_t group = a.query_heads / a.key_value_heads;
-    uint32_t first_head = blockIdx.x * 8, heads = min(8u, group - first_head);
+    uint32_t first_head = 8 * (a.starts ? blockIdx.x / a.tokens : blockIdx.x), heads = min(8u, group - first_head);
     release_next();
-    uint32_t position = a.positions[token];
+    uint32_t position = a.positions[token], held = a.positions[a.starts ? a.starts[token] : token];
     Part part(0, position + 1, a.splits, split);
     size_t stride = size_t(a.key_value_heads) * Row::BYTES;
     size_t base = size_t(a.sequences[token]) * a.context * stride + head * Row::BYTES;
@@ -98,7 +100,7 @@ __device__ inline void attend_step_q8(const AttendArguments& a) {
         commit_copies();
     };
     uint32_t early = 0;
-    while (early < ahead && part.begin + (2 * early + side + 1) * KEYS <= position) copy_tile(early, early), early++;
+    while (early < ahead && part.begin + (2 * early + side + 1) * KEYS <= held) copy_tile(early, early), early++;
     await_inputs();
     if (part.begin == part.end) return;
     while (early < ahead) copy_tile(early, early), early++;

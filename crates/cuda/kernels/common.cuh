@@ -99,6 +99,22 @@ __device__ inline float load_float(const uint8_t* p, size_t index, uint32_t kind
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
+// The bits of a scale at a multiple of two bytes, and the number that they are: apart, so that what asks ahead of its
+// use does not wait for it. `load_float` decides by the kind after it has loaded, and a warp waits for memory there.
+// Loads say that memory is the device's: of records the compiler does not know it, and orders them with shared memory.
+__device__ inline uint32_t group_scale_bits(const uint8_t* p, size_t index, uint32_t kind) {
+    if ((kind & ((1u << SYMMETRIC_SHIFT) - 1)) != F32) return __ldg(reinterpret_cast<const uint16_t*>(p) + index);
+    const uint16_t* at = reinterpret_cast<const uint16_t*>(p) + 2 * index;
+    if ((reinterpret_cast<uintptr_t>(at) & 3) == 0) return __ldg(reinterpret_cast<const uint32_t*>(at));
+    return __ldg(at) | uint32_t(__ldg(at + 1)) << 16;
+}
+
+__device__ inline float group_scale_value(uint32_t bits, uint32_t kind) {
+    kind &= (1u << SYMMETRIC_SHIFT) - 1;
+    if (kind == F32) return __uint_as_float(bits);
+    return kind == BF16 ? __uint_as_float(bits << 16) : __half2float(__ushort_as_half((unsigned short)bits));
+}
+
 // Loads N words from any address.
 template <int N>
 __device__ inline void load_words(const uint8_t* p, uint32_t (&words)[N]) {

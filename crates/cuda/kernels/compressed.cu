@@ -56,23 +56,27 @@ extern "C" __global__ void turn_heads(const __grid_constant__ TurnArguments a) {
 struct SequenceRows {
     const uint32_t* positions;   // [tokens]
     const uint32_t* sequences;   // [tokens]
+    const uint32_t* starts;      // [tokens] of a step: the first token of each one's run; null where each is its own
     float* states;               // the layer's part of each sequence's state, `state_stride` values apart
     uint8_t* pages;              // of each sequence, `sequence_bytes` apart
     uint64_t state_stride;
     uint64_t sequence_bytes;
     uint64_t page_bytes;
     uint32_t tokens;
-    uint32_t single;             // 1: every token is a run of its own; 0: all are one run
+    uint32_t single;             // 1: a step; 0: all are one run
     uint32_t page_tokens;
     uint32_t ratio;              // tokens of a compressed row; 0 without
     uint32_t overlap;            // 1: rows take part of the tokens of the row before as well
     uint32_t window;
 };
 
-// The position of the first token of a token's run.
-__device__ inline uint32_t run_start(const SequenceRows& s, uint32_t token) {
-    return s.positions[s.single ? token : 0];
+// The first token of a token's run.
+__device__ inline uint32_t run_token(const SequenceRows& s, uint32_t token) {
+    return s.starts ? s.starts[token] : s.single ? token : 0;
 }
+
+// Its position.
+__device__ inline uint32_t run_start(const SequenceRows& s, uint32_t token) { return s.positions[run_token(s, token)]; }
 
 __device__ inline float* state_of(const SequenceRows& s, uint32_t token) {
     return s.states + s.sequences[token] * s.state_stride;
@@ -147,7 +151,7 @@ extern "C" __global__ void pool_rows(const __grid_constant__ PoolArguments a) {
     const SequenceRows& s = a.rows;
     uint32_t token = blockIdx.x, position = s.positions[token];
     if ((position + 1) % s.ratio != 0) return;
-    uint32_t first = position + 1 - s.ratio, start = run_start(s, token), row_token = s.single ? token : 0;
+    uint32_t first = position + 1 - s.ratio, start = run_start(s, token), row_token = run_token(s, token);
     uint32_t width = s.overlap ? 2 * a.dim : a.dim, kept = s.overlap ? 2 * s.ratio : s.ratio;
     uint32_t begin = s.overlap && first > 0 ? first - s.ratio : first;
     const float* old_values = state_of(s, token) + a.tail;

@@ -174,7 +174,7 @@ __device__ inline const uint8_t* seen_row(const RowAttentionArguments& a, uint32
         return page_row(s, token, listed ? a.chosen[size_t(token) * a.top + row] : row, a.place, a.bytes);
     }
     uint32_t position = s.positions[token] + 1 - near + index, start = run_start(s, token);
-    if (position >= start) return a.span + size_t((s.single ? token : 0) + position - start) * a.bytes;
+    if (position >= start) return a.span + size_t(run_token(s, token) + position - start) * a.bytes;
     return reinterpret_cast<const uint8_t*>(state_of(s, token)) + size_t(position % s.window) * a.bytes;
 }
 

@@ -1,4 +1,4 @@
-// Query and key heads of a step, between their projections and attention: norm, rotation, and what goes to the cache.
+// Heads of a step, between their projections and attention: norms, rotation, and what goes to the cache.
 #include "cache.cuh"
 
 struct HeadsArguments {
@@ -11,7 +11,8 @@ struct HeadsArguments {
     float* out;                  // queries: [tokens, query_heads, dim]
     uint8_t* cache_keys;         // [sequences, context, key_value_heads] rows
     uint8_t* cache_values;
-    const uint32_t* positions;
+    const uint32_t* positions;   // by which heads turn
+    const uint32_t* places;      // of rows in the cache
     const uint32_t* sequences;
     uint32_t query_heads;
     uint32_t key_value_heads;
@@ -22,7 +23,7 @@ struct HeadsArguments {
     float epsilon;
     uint32_t kv_type;            // CacheType
     float magnitude;             // of rotated values
-    uint32_t padding;
+    uint32_t norm_values;        // 1: each head of the values is normed, without a weight
 };
 
 // Norm and rotation of query and key heads; keys and values go to the cache. Grid: (query_heads + key_value_heads,
@@ -38,18 +39,26 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
     const float* x = query ? a.query + (size_t(token) * a.query_heads + index) * a.query_stride
                            : a.key + (size_t(token) * a.key_value_heads + index) * a.dim;
     const float* norm = query ? a.query_norm : a.key_norm;
-    uint32_t place = a.positions[token];
-    size_t cached = ((size_t(a.sequences[token]) * a.context + place) * a.key_value_heads + index) *
+    uint32_t position = a.positions[token];
+    size_t cached = ((size_t(a.sequences[token]) * a.context + a.places[token]) * a.key_value_heads + index) *
                     cache_row_bytes(a.kv_type, a.dim);
+    const float* value = a.value + (size_t(token) * a.key_value_heads + index) * a.dim;
     float* out = a.out + (size_t(token) * a.query_heads + index) * a.dim;
+    if (!query) {
+        float scale = 1.0f;
+        if (a.norm_values) {
+            float sum = 0.0f;
+            for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) sum += value[i] * value[i];
+            scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
+        }
+        for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+            store_cached(a.cache_values + cached, a.kv_type, a.dim, i, value[i] * scale);
+        }
+    }
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
         head[i] = x[i];
         sum += head[i] * head[i];
-        if (!query) {
-            float v = a.value[(size_t(token) * a.key_value_heads + index) * a.dim + i];
-            store_cached(a.cache_values + cached, a.kv_type, a.dim, i, v);
-        }
     }
     float scale = rsqrtf(block_sum(sum, scratch) / float(a.dim) + a.epsilon);
     for (uint32_t i = threadIdx.x; i < a.dim; i += blockDim.x) head[i] *= scale * norm[i];
@@ -59,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_heads(const __grid_c
         float v = head[i];
         if (i < a.rotary) {
             float sine, cosine;
-            sincosf(float(place) * a.frequencies[i % half], &sine, &cosine);
+            sincosf(float(position) * a.frequencies[i % half], &sine, &cosine);
             sine *= a.magnitude, cosine *= a.magnitude;
             v = i < half ? v * cosine - head[i + half] * sine : v * cosine + head[i - half] * sine;
         }

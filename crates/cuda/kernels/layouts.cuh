@@ -61,18 +61,24 @@ FIELD(AppendArguments, heads, uint32_t, 48); FIELD(AppendArguments, dim, uint32_
 FIELD(AppendArguments, context, uint32_t, 56); FIELD(AppendArguments, kv_type, uint32_t, 60);
 KERNEL(append_key_values, AppendArguments);
 
-STRUCTURE(AttendArguments, 112);
+STRUCTURE(AttendArguments, 120);
 FIELD(AttendArguments, query, layouts::Word, 0); FIELD(AttendArguments, cache_keys, layouts::Word, 8);
 FIELD(AttendArguments, cache_values, layouts::Word, 16); FIELD(AttendArguments, out, layouts::Word, 24);
 FIELD(AttendArguments, partial, layouts::Word, 32); FIELD(AttendArguments, positions, layouts::Word, 40);
-FIELD(AttendArguments, sequences, layouts::Word, 48); FIELD(AttendArguments, sinks, layouts::Word, 56);
-FIELD(AttendArguments, query_heads, uint32_t, 64); FIELD(AttendArguments, key_value_heads, uint32_t, 68);
-FIELD(AttendArguments, dim, uint32_t, 72); FIELD(AttendArguments, context, uint32_t, 76);
-FIELD(AttendArguments, splits, uint32_t, 80); FIELD(AttendArguments, tokens, uint32_t, 84);
-FIELD(AttendArguments, scale, float, 88); FIELD(AttendArguments, tokens_per_block, uint32_t, 92);
-FIELD(AttendArguments, kv_type, uint32_t, 96); FIELD(AttendArguments, stages, uint32_t, 100);
-FIELD(AttendArguments, window, uint32_t, 104); FIELD(AttendArguments, padding, uint32_t, 108);
-KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments); KERNEL(attend_join, AttendArguments);
+FIELD(AttendArguments, sequences, layouts::Word, 48); FIELD(AttendArguments, starts, layouts::Word, 56);
+FIELD(AttendArguments, sinks, layouts::Word, 64); FIELD(AttendArguments, query_heads, uint32_t, 72);
+FIELD(AttendArguments, key_value_heads, uint32_t, 76); FIELD(AttendArguments, dim, uint32_t, 80);
+FIELD(AttendArguments, context, uint32_t, 84); FIELD(AttendArguments, splits, uint32_t, 88);
+FIELD(AttendArguments, tokens, uint32_t, 92); FIELD(AttendArguments, scale, float, 96);
+FIELD(AttendArguments, tokens_per_block, uint32_t, 100); FIELD(AttendArguments, kv_type, uint32_t, 104);
+FIELD(AttendArguments, stages, uint32_t, 108); FIELD(AttendArguments, window, uint32_t, 112);
+FIELD(AttendArguments, part, uint32_t, 116);
+KERNEL(attend_plain_1, AttendArguments); KERNEL(attend_plain_4, AttendArguments);
+KERNEL(attend_plain_wide_1, AttendArguments); KERNEL(attend_plain_wide_2, AttendArguments);
+KERNEL(attend_step_f16_512, AttendArguments); KERNEL(attend_step_bf16_512, AttendArguments);
+KERNEL(attend_chunk_f16_512, AttendArguments); KERNEL(attend_chunk_bf16_512, AttendArguments);
+KERNEL(attend_chunk_f16_512_small, AttendArguments); KERNEL(attend_chunk_bf16_512_small, AttendArguments);
+KERNEL(attend_join, AttendArguments); KERNEL(attend_join_chunk, AttendArguments);
 KERNEL(attend_step_f16_64, AttendArguments); KERNEL(attend_step_f16_128, AttendArguments);
 KERNEL(attend_step_f16_256, AttendArguments); KERNEL(attend_step_bf16_64, AttendArguments);
 KERNEL(attend_step_bf16_128, AttendArguments); KERNEL(attend_step_bf16_256, AttendArguments);
@@ -93,31 +99,31 @@ FIELD(TurnArguments, epsilon, float, 48); FIELD(TurnArguments, magnitude, float,
 FIELD(TurnArguments, direction, float, 56); FIELD(TurnArguments, transform, float, 60);
 KERNEL(turn_heads, TurnArguments);
 
-STRUCTURE(SequenceRows, 80);
+STRUCTURE(SequenceRows, 88);
 FIELD(SequenceRows, positions, layouts::Word, 0); FIELD(SequenceRows, sequences, layouts::Word, 8);
-FIELD(SequenceRows, states, layouts::Word, 16); FIELD(SequenceRows, pages, layouts::Word, 24);
-FIELD(SequenceRows, state_stride, layouts::Word, 32); FIELD(SequenceRows, sequence_bytes, layouts::Word, 40);
-FIELD(SequenceRows, page_bytes, layouts::Word, 48); FIELD(SequenceRows, tokens, uint32_t, 56);
-FIELD(SequenceRows, single, uint32_t, 60); FIELD(SequenceRows, page_tokens, uint32_t, 64);
-FIELD(SequenceRows, ratio, uint32_t, 68); FIELD(SequenceRows, overlap, uint32_t, 72);
-FIELD(SequenceRows, window, uint32_t, 76);
+FIELD(SequenceRows, starts, layouts::Word, 16); FIELD(SequenceRows, states, layouts::Word, 24);
+FIELD(SequenceRows, pages, layouts::Word, 32); FIELD(SequenceRows, state_stride, layouts::Word, 40);
+FIELD(SequenceRows, sequence_bytes, layouts::Word, 48); FIELD(SequenceRows, page_bytes, layouts::Word, 56);
+FIELD(SequenceRows, tokens, uint32_t, 64); FIELD(SequenceRows, single, uint32_t, 68);
+FIELD(SequenceRows, page_tokens, uint32_t, 72); FIELD(SequenceRows, ratio, uint32_t, 76);
+FIELD(SequenceRows, overlap, uint32_t, 80); FIELD(SequenceRows, window, uint32_t, 84);
 
-STRUCTURE(WindowArguments, 112);
-FIELD(WindowArguments, rows, SequenceRows, 0); FIELD(WindowArguments, keys, layouts::Word, 80);
-FIELD(WindowArguments, span, layouts::Word, 88); FIELD(WindowArguments, dim, uint32_t, 96);
-FIELD(WindowArguments, kind, uint32_t, 100); FIELD(WindowArguments, rotated, uint32_t, 104);
-FIELD(WindowArguments, bytes, uint32_t, 108);
+STRUCTURE(WindowArguments, 120);
+FIELD(WindowArguments, rows, SequenceRows, 0); FIELD(WindowArguments, keys, layouts::Word, 88);
+FIELD(WindowArguments, span, layouts::Word, 96); FIELD(WindowArguments, dim, uint32_t, 104);
+FIELD(WindowArguments, kind, uint32_t, 108); FIELD(WindowArguments, rotated, uint32_t, 112);
+FIELD(WindowArguments, bytes, uint32_t, 116);
 KERNEL(store_window_rows, WindowArguments); KERNEL(keep_window_rows, WindowArguments);
 
-STRUCTURE(PoolArguments, 160);
-FIELD(PoolArguments, rows, SequenceRows, 0); FIELD(PoolArguments, values, layouts::Word, 80);
-FIELD(PoolArguments, gates, layouts::Word, 88); FIELD(PoolArguments, added, layouts::Word, 96);
-FIELD(PoolArguments, norm, layouts::Word, 104); FIELD(PoolArguments, frequencies, layouts::Word, 112);
-FIELD(PoolArguments, tail, uint32_t, 120); FIELD(PoolArguments, dim, uint32_t, 124);
-FIELD(PoolArguments, kind, uint32_t, 128); FIELD(PoolArguments, place, uint32_t, 132);
-FIELD(PoolArguments, bytes, uint32_t, 136); FIELD(PoolArguments, plain, uint32_t, 140);
-FIELD(PoolArguments, rotated, uint32_t, 144); FIELD(PoolArguments, epsilon, float, 148);
-FIELD(PoolArguments, magnitude, float, 152); FIELD(PoolArguments, transform, float, 156);
+STRUCTURE(PoolArguments, 168);
+FIELD(PoolArguments, rows, SequenceRows, 0); FIELD(PoolArguments, values, layouts::Word, 88);
+FIELD(PoolArguments, gates, layouts::Word, 96); FIELD(PoolArguments, added, layouts::Word, 104);
+FIELD(PoolArguments, norm, layouts::Word, 112); FIELD(PoolArguments, frequencies, layouts::Word, 120);
+FIELD(PoolArguments, tail, uint32_t, 128); FIELD(PoolArguments, dim, uint32_t, 132);
+FIELD(PoolArguments, kind, uint32_t, 136); FIELD(PoolArguments, place, uint32_t, 140);
+FIELD(PoolArguments, bytes, uint32_t, 144); FIELD(PoolArguments, plain, uint32_t, 148);
+FIELD(PoolArguments, rotated, uint32_t, 152); FIELD(PoolArguments, epsilon, float, 156);
+FIELD(PoolArguments, magnitude, float, 160); FIELD(PoolArguments, transform, float, 164);
 KERNEL(pool_rows, PoolArguments); KERNEL(keep_gates, PoolArguments);
 
 STRUCTURE(TransposeArguments, 32);
@@ -126,26 +132,26 @@ FIELD(TransposeArguments, first, uint32_t, 16); FIELD(TransposeArguments, second
 FIELD(TransposeArguments, width, uint32_t, 24); FIELD(TransposeArguments, padding, uint32_t, 28);
 KERNEL(transpose_rows, TransposeArguments);
 
-STRUCTURE(ScoreArguments, 144);
-FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 80);
-FIELD(ScoreArguments, factors, layouts::Word, 88); FIELD(ScoreArguments, scores, layouts::Word, 96);
-FIELD(ScoreArguments, chosen, layouts::Word, 104); FIELD(ScoreArguments, heads, uint32_t, 112);
-FIELD(ScoreArguments, dim, uint32_t, 116); FIELD(ScoreArguments, kind, uint32_t, 120);
-FIELD(ScoreArguments, place, uint32_t, 124); FIELD(ScoreArguments, bytes, uint32_t, 128);
-FIELD(ScoreArguments, top, uint32_t, 132); FIELD(ScoreArguments, stride, uint32_t, 136);
-FIELD(ScoreArguments, padding, uint32_t, 140);
+STRUCTURE(ScoreArguments, 152);
+FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 88);
+FIELD(ScoreArguments, factors, layouts::Word, 96); FIELD(ScoreArguments, scores, layouts::Word, 104);
+FIELD(ScoreArguments, chosen, layouts::Word, 112); FIELD(ScoreArguments, heads, uint32_t, 120);
+FIELD(ScoreArguments, dim, uint32_t, 124); FIELD(ScoreArguments, kind, uint32_t, 128);
+FIELD(ScoreArguments, place, uint32_t, 132); FIELD(ScoreArguments, bytes, uint32_t, 136);
+FIELD(ScoreArguments, top, uint32_t, 140); FIELD(ScoreArguments, stride, uint32_t, 144);
+FIELD(ScoreArguments, padding, uint32_t, 148);
 KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments);
 
-STRUCTURE(RowAttentionArguments, 168);
-FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 80);
-FIELD(RowAttentionArguments, out, layouts::Word, 88); FIELD(RowAttentionArguments, partial, layouts::Word, 96);
-FIELD(RowAttentionArguments, span, layouts::Word, 104); FIELD(RowAttentionArguments, chosen, layouts::Word, 112);
-FIELD(RowAttentionArguments, sinks, layouts::Word, 120); FIELD(RowAttentionArguments, heads, uint32_t, 128);
-FIELD(RowAttentionArguments, dim, uint32_t, 132); FIELD(RowAttentionArguments, kind, uint32_t, 136);
-FIELD(RowAttentionArguments, plain, uint32_t, 140); FIELD(RowAttentionArguments, place, uint32_t, 144);
-FIELD(RowAttentionArguments, bytes, uint32_t, 148); FIELD(RowAttentionArguments, top, uint32_t, 152);
-FIELD(RowAttentionArguments, parts, uint32_t, 156); FIELD(RowAttentionArguments, part_rows, uint32_t, 160);
-FIELD(RowAttentionArguments, scale, float, 164);
+STRUCTURE(RowAttentionArguments, 176);
+FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 88);
+FIELD(RowAttentionArguments, out, layouts::Word, 96); FIELD(RowAttentionArguments, partial, layouts::Word, 104);
+FIELD(RowAttentionArguments, span, layouts::Word, 112); FIELD(RowAttentionArguments, chosen, layouts::Word, 120);
+FIELD(RowAttentionArguments, sinks, layouts::Word, 128); FIELD(RowAttentionArguments, heads, uint32_t, 136);
+FIELD(RowAttentionArguments, dim, uint32_t, 140); FIELD(RowAttentionArguments, kind, uint32_t, 144);
+FIELD(RowAttentionArguments, plain, uint32_t, 148); FIELD(RowAttentionArguments, place, uint32_t, 152);
+FIELD(RowAttentionArguments, bytes, uint32_t, 156); FIELD(RowAttentionArguments, top, uint32_t, 160);
+FIELD(RowAttentionArguments, parts, uint32_t, 164); FIELD(RowAttentionArguments, part_rows, uint32_t, 168);
+FIELD(RowAttentionArguments, scale, float, 172);
 KERNEL(attend_rows, RowAttentionArguments); KERNEL(join_row_parts, RowAttentionArguments);
 
 STRUCTURE(DrawArguments, 48);
@@ -166,17 +172,18 @@ FIELD(Guess, logits, layouts::Word, 0); FIELD(Guess, table, layouts::Word, 8); F
 FIELD(Guess, depths, layouts::Word, 24); FIELD(Guess, ended, layouts::Word, 32);
 FIELD(Guess, device_slots, layouts::Word, 40); FIELD(Guess, device_bytes, layouts::Word, 48);
 
-STRUCTURE(RouteArguments, 176);
+STRUCTURE(RouteArguments, 184);
 FIELD(RouteArguments, logits, layouts::Word, 0); FIELD(RouteArguments, replaced, layouts::Word, 8);
 FIELD(RouteArguments, table, layouts::Word, 16); FIELD(RouteArguments, chosen, layouts::Word, 24);
 FIELD(RouteArguments, weights, layouts::Word, 32); FIELD(RouteArguments, addresses, layouts::Word, 40);
 FIELD(RouteArguments, uses, layouts::Word, 48); FIELD(RouteArguments, ring, layouts::Word, 56);
 FIELD(RouteArguments, posted, layouts::Word, 64); FIELD(RouteArguments, status, layouts::Word, 72);
-FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, guess, Guess, 88);
-FIELD(RouteArguments, experts, uint32_t, 144); FIELD(RouteArguments, k, uint32_t, 148);
-FIELD(RouteArguments, normalise, uint32_t, 152); FIELD(RouteArguments, first_key, uint32_t, 156);
-FIELD(RouteArguments, ring_mask, uint32_t, 160); FIELD(RouteArguments, ask, uint32_t, 164);
-FIELD(RouteArguments, layer, uint32_t, 168); FIELD(RouteArguments, padding, uint32_t, 172);
+FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, expert_scales, layouts::Word, 88);
+FIELD(RouteArguments, guess, Guess, 96); FIELD(RouteArguments, experts, uint32_t, 152);
+FIELD(RouteArguments, k, uint32_t, 156); FIELD(RouteArguments, normalise, uint32_t, 160);
+FIELD(RouteArguments, first_key, uint32_t, 164); FIELD(RouteArguments, ring_mask, uint32_t, 168);
+FIELD(RouteArguments, ask, uint32_t, 172); FIELD(RouteArguments, layer, uint32_t, 176);
+FIELD(RouteArguments, padding, uint32_t, 180);
 KERNEL(route_256, RouteArguments); KERNEL(route_512, RouteArguments); KERNEL(route_1024, RouteArguments);
 
 STRUCTURE(Ended, 24);
@@ -290,18 +297,21 @@ FIELD(ConvolveArguments, channels, uint32_t, 44); FIELD(ConvolveArguments, kerne
 FIELD(ConvolveArguments, single, uint32_t, 52); FIELD(ConvolveArguments, tail_stride, layouts::Word, 56);
 KERNEL(convolve, ConvolveArguments); KERNEL(convolve_tail, ConvolveArguments);
 
-STRUCTURE(DeltaArguments, 104);
+STRUCTURE(DeltaArguments, 144);
 FIELD(DeltaArguments, mixed, layouts::Word, 0); FIELD(DeltaArguments, beta, layouts::Word, 8);
 FIELD(DeltaArguments, decay, layouts::Word, 16); FIELD(DeltaArguments, rate, layouts::Word, 24);
 FIELD(DeltaArguments, bias, layouts::Word, 32); FIELD(DeltaArguments, state, layouts::Word, 40);
 FIELD(DeltaArguments, out, layouts::Word, 48); FIELD(DeltaArguments, sequences, layouts::Word, 56);
-FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, tokens, uint32_t, 72);
-FIELD(DeltaArguments, channels, uint32_t, 76); FIELD(DeltaArguments, key_heads, uint32_t, 80);
-FIELD(DeltaArguments, value_heads, uint32_t, 84); FIELD(DeltaArguments, key_dim, uint32_t, 88);
-FIELD(DeltaArguments, value_dim, uint32_t, 92); FIELD(DeltaArguments, tiled, uint32_t, 96);
-FIELD(DeltaArguments, padding, uint32_t, 100);
+FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, ring, layouts::Word, 72);
+FIELD(DeltaArguments, positions, layouts::Word, 80); FIELD(DeltaArguments, starts, layouts::Word, 88);
+FIELD(DeltaArguments, lags, layouts::Word, 96); FIELD(DeltaArguments, ring_stride, layouts::Word, 104);
+FIELD(DeltaArguments, tokens, uint32_t, 112); FIELD(DeltaArguments, channels, uint32_t, 116);
+FIELD(DeltaArguments, key_heads, uint32_t, 120); FIELD(DeltaArguments, value_heads, uint32_t, 124);
+FIELD(DeltaArguments, key_dim, uint32_t, 128); FIELD(DeltaArguments, value_dim, uint32_t, 132);
+FIELD(DeltaArguments, tiled, uint32_t, 136); FIELD(DeltaArguments, ring_row, uint32_t, 140);
 KERNEL(normalise_query_key, DeltaArguments); KERNEL(delta_rule_16, DeltaArguments);
 KERNEL(delta_rule_32, DeltaArguments); KERNEL(delta_step_16, DeltaArguments); KERNEL(delta_step_32, DeltaArguments);
+KERNEL(delta_round_16, DeltaArguments); KERNEL(delta_round_32, DeltaArguments);
 
 STRUCTURE(DeltaChunkArguments, 104);
 FIELD(DeltaChunkArguments, mixed, layouts::Word, 0); FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
@@ -328,16 +338,17 @@ FIELD(BiasArguments, starts, layouts::Word, 16); FIELD(BiasArguments, width, uin
 FIELD(BiasArguments, experts, uint32_t, 28);
 KERNEL(add_bias, BiasArguments);
 
-STRUCTURE(Activation, 40);
+STRUCTURE(Activation, 48);
 FIELD(Activation, gate_bias, layouts::Word, 0); FIELD(Activation, up_bias, layouts::Word, 8);
 FIELD(Activation, down_bias, layouts::Word, 16); FIELD(Activation, alpha, float, 24);
 FIELD(Activation, limit, float, 28); FIELD(Activation, in_turns, uint32_t, 32); FIELD(Activation, shared, uint32_t, 36);
+FIELD(Activation, gelu, uint32_t, 40); FIELD(Activation, padding, uint32_t, 44);
 
-STRUCTURE(PrepareArguments, 80);
+STRUCTURE(PrepareArguments, 88);
 FIELD(PrepareArguments, gate, layouts::Word, 0); FIELD(PrepareArguments, up, layouts::Word, 8);
 FIELD(PrepareArguments, starts, layouts::Word, 16); FIELD(PrepareArguments, addresses, layouts::Word, 24);
-FIELD(PrepareArguments, activation, Activation, 32); FIELD(PrepareArguments, experts, uint32_t, 72);
-FIELD(PrepareArguments, inner, uint32_t, 76);
+FIELD(PrepareArguments, activation, Activation, 32); FIELD(PrepareArguments, experts, uint32_t, 80);
+FIELD(PrepareArguments, inner, uint32_t, 84);
 KERNEL(prepare_pairs, PrepareArguments);
 
 STRUCTURE(LimitArguments, 32);
@@ -346,18 +357,68 @@ FIELD(LimitArguments, count, layouts::Word, 16); FIELD(LimitArguments, limit, fl
 FIELD(LimitArguments, padding, uint32_t, 28);
 KERNEL(limit_pairs, LimitArguments);
 
-STRUCTURE(ExpertPartsArguments, 504);
+STRUCTURE(GeluArguments, 24);
+FIELD(GeluArguments, gate, layouts::Word, 0); FIELD(GeluArguments, up, layouts::Word, 8);
+FIELD(GeluArguments, count, layouts::Word, 16);
+KERNEL(gelu_pairs, GeluArguments); KERNEL(geglu, GeluArguments);
+
+STRUCTURE(ExpertPartsArguments, 512);
 FIELD(ExpertPartsArguments, experts, ExpertArguments, 0); FIELD(ExpertPartsArguments, activation, Activation, 464);
 KERNEL(expert_inner_parts, ExpertPartsArguments); KERNEL(expert_outer_parts, ExpertPartsArguments);
 KERNEL(expert_inner_parts_planes, ExpertPartsArguments); KERNEL(expert_outer_parts_planes, ExpertPartsArguments);
 
-STRUCTURE(ScoredRouteArguments, 232);
-FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 176);
-FIELD(ScoredRouteArguments, next_bias, layouts::Word, 184); FIELD(ScoredRouteArguments, given, layouts::Word, 192);
-FIELD(ScoredRouteArguments, tokens, layouts::Word, 200); FIELD(ScoredRouteArguments, score, uint32_t, 208);
-FIELD(ScoredRouteArguments, groups, uint32_t, 212); FIELD(ScoredRouteArguments, kept, uint32_t, 216);
-FIELD(ScoredRouteArguments, scale, float, 220); FIELD(ScoredRouteArguments, columns, uint32_t, 224);
-FIELD(ScoredRouteArguments, padding, uint32_t, 228);
+STRUCTURE(ConvolveRunArguments, 112);
+FIELD(ConvolveRunArguments, x, layouts::Word, 0); FIELD(ConvolveRunArguments, weight, layouts::Word, 8);
+FIELD(ConvolveRunArguments, tail, layouts::Word, 16); FIELD(ConvolveRunArguments, ring, layouts::Word, 24);
+FIELD(ConvolveRunArguments, out, layouts::Word, 32); FIELD(ConvolveRunArguments, positions, layouts::Word, 40);
+FIELD(ConvolveRunArguments, sequences, layouts::Word, 48); FIELD(ConvolveRunArguments, starts, layouts::Word, 56);
+FIELD(ConvolveRunArguments, lags, layouts::Word, 64); FIELD(ConvolveRunArguments, tail_stride, layouts::Word, 72);
+FIELD(ConvolveRunArguments, ring_stride, layouts::Word, 80); FIELD(ConvolveRunArguments, ring_row, uint32_t, 88);
+FIELD(ConvolveRunArguments, queries, uint32_t, 92); FIELD(ConvolveRunArguments, tokens, uint32_t, 96);
+FIELD(ConvolveRunArguments, channels, uint32_t, 100); FIELD(ConvolveRunArguments, kernel, uint32_t, 104);
+FIELD(ConvolveRunArguments, padding, uint32_t, 108);
+KERNEL(convolve_run, ConvolveRunArguments);
+
+STRUCTURE(NormRowsArguments, 40);
+FIELD(NormRowsArguments, x, layouts::Word, 0); FIELD(NormRowsArguments, weight, layouts::Word, 8);
+FIELD(NormRowsArguments, out, layouts::Word, 16); FIELD(NormRowsArguments, width, uint32_t, 24);
+FIELD(NormRowsArguments, epsilon, float, 28); FIELD(NormRowsArguments, add, uint32_t, 32);
+FIELD(NormRowsArguments, padding, uint32_t, 36);
+KERNEL(norm_rows, NormRowsArguments);
+
+STRUCTURE(BetweenArguments, 72);
+FIELD(BetweenArguments, branch, layouts::Word, 0); FIELD(BetweenArguments, branch_weight, layouts::Word, 8);
+FIELD(BetweenArguments, x, layouts::Word, 16); FIELD(BetweenArguments, first_weight, layouts::Word, 24);
+FIELD(BetweenArguments, second_weight, layouts::Word, 32); FIELD(BetweenArguments, first, layouts::Word, 40);
+FIELD(BetweenArguments, second, layouts::Word, 48); FIELD(BetweenArguments, zeros, layouts::Word, 56);
+FIELD(BetweenArguments, width, uint32_t, 64); FIELD(BetweenArguments, epsilon, float, 68);
+KERNEL(norm_between, BetweenArguments);
+
+STRUCTURE(JoinArguments, 56);
+FIELD(JoinArguments, x, layouts::Word, 0); FIELD(JoinArguments, weight, layouts::Word, 8);
+FIELD(JoinArguments, branch, layouts::Word, 16); FIELD(JoinArguments, branch_weight, layouts::Word, 24);
+FIELD(JoinArguments, out, layouts::Word, 32); FIELD(JoinArguments, factor, layouts::Word, 40);
+FIELD(JoinArguments, width, uint32_t, 48); FIELD(JoinArguments, epsilon, float, 52);
+KERNEL(norm_join, JoinArguments);
+
+STRUCTURE(ScaleArguments, 32);
+FIELD(ScaleArguments, x, layouts::Word, 0); FIELD(ScaleArguments, factor, layouts::Word, 8);
+FIELD(ScaleArguments, count, layouts::Word, 16); FIELD(ScaleArguments, constant, float, 24);
+FIELD(ScaleArguments, padding, uint32_t, 28);
+KERNEL(scale_values, ScaleArguments);
+
+STRUCTURE(CapArguments, 24);
+FIELD(CapArguments, x, layouts::Word, 0); FIELD(CapArguments, count, layouts::Word, 8);
+FIELD(CapArguments, cap, float, 16); FIELD(CapArguments, padding, uint32_t, 20);
+KERNEL(cap_values, CapArguments);
+
+STRUCTURE(ScoredRouteArguments, 240);
+FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 184);
+FIELD(ScoredRouteArguments, next_bias, layouts::Word, 192); FIELD(ScoredRouteArguments, given, layouts::Word, 200);
+FIELD(ScoredRouteArguments, tokens, layouts::Word, 208); FIELD(ScoredRouteArguments, score, uint32_t, 216);
+FIELD(ScoredRouteArguments, groups, uint32_t, 220); FIELD(ScoredRouteArguments, kept, uint32_t, 224);
+FIELD(ScoredRouteArguments, scale, float, 228); FIELD(ScoredRouteArguments, columns, uint32_t, 232);
+FIELD(ScoredRouteArguments, least_sum, float, 236);
 KERNEL(route_scored, ScoredRouteArguments);
 
 STRUCTURE(Source, 40);
@@ -369,13 +430,16 @@ STRUCTURE(StepJob, 112);
 FIELD(StepJob, matrix, Matrix, 0); FIELD(StepJob, second, Matrix, 48); FIELD(StepJob, out, layouts::Word, 96);
 FIELD(StepJob, first_block, uint32_t, 104); FIELD(StepJob, kind, uint32_t, 108);
 
-STRUCTURE(StepLinearArguments, 768);
+STRUCTURE(StepLinearArguments, 808);
 FIELD(StepLinearArguments, source, Source, 0); FIELD(StepLinearArguments, taps, layouts::Word, 40);
 FIELD(StepLinearArguments, tail, layouts::Word, 48); FIELD(StepLinearArguments, sequences, layouts::Word, 56);
-FIELD(StepLinearArguments, tail_stride, layouts::Word, 64); FIELD(StepLinearArguments, kernel, uint32_t, 72);
-FIELD(StepLinearArguments, jobs, uint32_t, 76); FIELD(StepLinearArguments, tiles_shift, uint32_t, 80);
-FIELD(StepLinearArguments, rounds, uint32_t, 84); FIELD(StepLinearArguments, tokens, uint32_t, 88);
-FIELD(StepLinearArguments, per_pass, uint32_t, 92); FIELD(StepLinearArguments, job, StepJob[6], 96);
+FIELD(StepLinearArguments, tail_stride, layouts::Word, 64); FIELD(StepLinearArguments, ring, layouts::Word, 72);
+FIELD(StepLinearArguments, positions, layouts::Word, 80); FIELD(StepLinearArguments, lags, layouts::Word, 88);
+FIELD(StepLinearArguments, ring_stride, layouts::Word, 96); FIELD(StepLinearArguments, ring_row, uint32_t, 104);
+FIELD(StepLinearArguments, padding, uint32_t, 108); FIELD(StepLinearArguments, kernel, uint32_t, 112);
+FIELD(StepLinearArguments, jobs, uint32_t, 116); FIELD(StepLinearArguments, tiles_shift, uint32_t, 120);
+FIELD(StepLinearArguments, rounds, uint32_t, 124); FIELD(StepLinearArguments, tokens, uint32_t, 128);
+FIELD(StepLinearArguments, per_pass, uint32_t, 132); FIELD(StepLinearArguments, job, StepJob[6], 136);
 KERNEL(step_linear, StepLinearArguments); KERNEL(step_linear_any, StepLinearArguments);
 KERNEL(step_linear_blocks, StepLinearArguments); KERNEL(step_linear_grids, StepLinearArguments);
 KERNEL(step_linear_planes, StepLinearArguments); KERNEL(several_linear_1, StepLinearArguments);
@@ -383,18 +447,18 @@ KERNEL(several_linear_2, StepLinearArguments); KERNEL(several_linear_4, StepLine
 KERNEL(several_normed_1, StepLinearArguments); KERNEL(several_normed_2, StepLinearArguments);
 KERNEL(several_normed_4, StepLinearArguments);
 
-STRUCTURE(HeadsArguments, 128);
+STRUCTURE(HeadsArguments, 136);
 FIELD(HeadsArguments, query, layouts::Word, 0); FIELD(HeadsArguments, key, layouts::Word, 8);
 FIELD(HeadsArguments, value, layouts::Word, 16); FIELD(HeadsArguments, query_norm, layouts::Word, 24);
 FIELD(HeadsArguments, key_norm, layouts::Word, 32); FIELD(HeadsArguments, frequencies, layouts::Word, 40);
 FIELD(HeadsArguments, out, layouts::Word, 48); FIELD(HeadsArguments, cache_keys, layouts::Word, 56);
 FIELD(HeadsArguments, cache_values, layouts::Word, 64); FIELD(HeadsArguments, positions, layouts::Word, 72);
-FIELD(HeadsArguments, sequences, layouts::Word, 80); FIELD(HeadsArguments, query_heads, uint32_t, 88);
-FIELD(HeadsArguments, key_value_heads, uint32_t, 92); FIELD(HeadsArguments, dim, uint32_t, 96);
-FIELD(HeadsArguments, rotary, uint32_t, 100); FIELD(HeadsArguments, context, uint32_t, 104);
-FIELD(HeadsArguments, query_stride, uint32_t, 108); FIELD(HeadsArguments, epsilon, float, 112);
-FIELD(HeadsArguments, kv_type, uint32_t, 116); FIELD(HeadsArguments, magnitude, float, 120);
-FIELD(HeadsArguments, padding, uint32_t, 124);
+FIELD(HeadsArguments, places, layouts::Word, 80); FIELD(HeadsArguments, sequences, layouts::Word, 88);
+FIELD(HeadsArguments, query_heads, uint32_t, 96); FIELD(HeadsArguments, key_value_heads, uint32_t, 100);
+FIELD(HeadsArguments, dim, uint32_t, 104); FIELD(HeadsArguments, rotary, uint32_t, 108);
+FIELD(HeadsArguments, context, uint32_t, 112); FIELD(HeadsArguments, query_stride, uint32_t, 116);
+FIELD(HeadsArguments, epsilon, float, 120); FIELD(HeadsArguments, kv_type, uint32_t, 124);
+FIELD(HeadsArguments, magnitude, float, 128); FIELD(HeadsArguments, norm_values, uint32_t, 132);
 KERNEL(attention_heads, HeadsArguments);
 
 STRUCTURE(StepExpertArguments, 408);
@@ -437,6 +501,30 @@ FIELD(StreamsArguments, count, uint32_t, 28); FIELD(StreamsArguments, outputs, u
 FIELD(StreamsArguments, padding, uint32_t, 36);
 KERNEL(collapse_streams, StreamsArguments); KERNEL(spread_streams, StreamsArguments);
 KERNEL(mix_streams, StreamsArguments);
+
+STRUCTURE(TileFewJob, 64);
+FIELD(TileFewJob, matrix, Matrix, 0); FIELD(TileFewJob, out, layouts::Word, 48);
+FIELD(TileFewJob, first_block, uint32_t, 56); FIELD(TileFewJob, piece, uint32_t, 60);
+
+STRUCTURE(TileFewArguments, 456);
+FIELD(TileFewArguments, parts, layouts::Word, 0); FIELD(TileFewArguments, sums, layouts::Word, 8);
+FIELD(TileFewArguments, gather, layouts::Word, 16); FIELD(TileFewArguments, addresses, layouts::Word, 24);
+FIELD(TileFewArguments, places, layouts::Word, 32); FIELD(TileFewArguments, tiles, layouts::Word, 40);
+FIELD(TileFewArguments, tile_count, layouts::Word, 48); FIELD(TileFewArguments, job, TileFewJob[6], 56);
+FIELD(TileFewArguments, jobs, uint32_t, 440); FIELD(TileFewArguments, tokens, uint32_t, 444);
+FIELD(TileFewArguments, add, uint32_t, 448); FIELD(TileFewArguments, grouped, uint32_t, 452);
+KERNEL(few_columns_2_8, TileFewArguments); KERNEL(few_columns_2_16, TileFewArguments);
+KERNEL(few_columns_2_fine_8, TileFewArguments); KERNEL(few_columns_2_fine_16, TileFewArguments);
+KERNEL(few_columns_4_8, TileFewArguments); KERNEL(few_columns_4_16, TileFewArguments);
+KERNEL(few_columns_4_fine_8, TileFewArguments); KERNEL(few_columns_4_fine_16, TileFewArguments);
+KERNEL(few_columns_8_8, TileFewArguments); KERNEL(few_columns_8_16, TileFewArguments);
+KERNEL(few_columns_8_fine_8, TileFewArguments); KERNEL(few_columns_8_fine_16, TileFewArguments);
+KERNEL(few_rows_2_8, TileFewArguments); KERNEL(few_rows_2_16, TileFewArguments);
+KERNEL(few_rows_2_fine_8, TileFewArguments); KERNEL(few_rows_2_fine_16, TileFewArguments);
+KERNEL(few_rows_4_8, TileFewArguments); KERNEL(few_rows_4_16, TileFewArguments);
+KERNEL(few_rows_4_fine_8, TileFewArguments); KERNEL(few_rows_4_fine_16, TileFewArguments);
+KERNEL(few_rows_8_8, TileFewArguments); KERNEL(few_rows_8_16, TileFewArguments);
+KERNEL(few_rows_8_fine_8, TileFewArguments); KERNEL(few_rows_8_fine_16, TileFewArguments);
 
 STRUCTURE(TileArguments, 176);
 FIELD(TileArguments, x, layouts::Word, 0); FIELD(TileArguments, gather, layouts::Word, 8);

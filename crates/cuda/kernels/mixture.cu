@@ -54,6 +54,7 @@ struct RouteArguments {
     uint32_t* posted;            // requests so far
     uint32_t* status;            // mapped host memory: see `await_record`
     const uint64_t* copies;      // [experts] of this layer: 0 or the address of a copy; null without any
+    const float* expert_scales;  // [experts]: factors of weights; null without
     Guess guess;
     uint32_t experts;
     uint32_t k;
@@ -150,7 +151,7 @@ __device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uin
     for (uint32_t i = 0; i < a.k; i++) place += ids[i] < id || (ids[i] == id && i < lane);
     size_t at = size_t(token) * a.k + place;
     a.chosen[at] = id;
-    a.weights[at] = weight;
+    a.weights[at] = a.expert_scales ? weight * a.expert_scales[id] : weight;
     a.uses[at] = id;
     uint64_t address = a.table[id];
     uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
@@ -413,14 +414,19 @@ extern "C" __global__ void group_pairs(const __grid_constant__ GroupArguments a)
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) atomicAdd(&cursor[a.chosen[i]], 1);
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x < 32) {
         uint32_t next = 0;
-        for (uint32_t e = 0; e < a.experts; e++) {
-            uint32_t count = cursor[e];
-            a.starts[e] = next, cursor[e] = next;
-            next += count;
+        for (uint32_t first = 0; first < a.experts; first += 32) {
+            uint32_t e = first + threadIdx.x, count = e < a.experts ? cursor[e] : 0, end = count;
+#pragma unroll
+            for (uint32_t offset = 1; offset < 32; offset *= 2) {
+                uint32_t before = __shfl_up_sync(FULL, end, offset);
+                if (threadIdx.x >= offset) end += before;
+            }
+            if (e < a.experts) a.starts[e] = next + end - count, cursor[e] = next + end - count;
+            next += __shfl_sync(FULL, end, 31);
         }
-        a.starts[a.experts] = next;
+        if (threadIdx.x == 0) a.starts[a.experts] = next;
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < pairs; i += blockDim.x) {
@@ -485,8 +491,9 @@ struct CombineArguments {
 // Adds the experts of each token by ascending id, the shared expert last. Grid: tokens, 256 threads.
 extern "C" __global__ void combine(const __grid_constant__ CombineArguments a) {
     uint32_t token = blockIdx.x;
-    for (uint32_t i = threadIdx.x; i < a.hidden; i += blockDim.x) {
+    for (uint32_t i = blockIdx.y * blockDim.x + threadIdx.x; i < a.hidden; i += gridDim.y * blockDim.x) {
         float sum = 0.0f;
+#pragma unroll 8
         for (uint32_t rank = 0; rank < a.k; rank++) {
             size_t at = size_t(token) * a.k + rank;
             sum = fmaf(a.weights[at], a.routed[size_t(a.place[at]) * a.hidden + i], sum);

@@ -1,5 +1,5 @@
-// Parts that only some families have: biases of rows and of experts, rows of gate and up in turns, clamped activations.
-// Kernels of their own, so that models without them keep theirs.
+// Parts that only some families have: biases of rows and of experts, rows of gate and up in turns, clamped activations,
+// GELU. Kernels of their own, so that models without them keep theirs.
 #include "blocks.cuh"
 
 struct BiasArguments {
@@ -35,11 +35,23 @@ struct Activation {
     const float* gate_bias;      // [experts, inner], or null
     const float* up_bias;
     const float* down_bias;      // [experts, hidden], or null
-    float alpha;                 // 0: SiLU(gate) * up
+    float alpha;                 // 0: without
     float limit;                 // of gate from above, of up on both sides; 0: none
     uint32_t in_turns;           // 1: rows of gate and up lie in turns, gate first, through both matrices
     uint32_t shared;             // 1: the shared expert is clamped as well
+    uint32_t gelu;               // 1: GELU(gate) * up
+    uint32_t padding;
 };
+
+// Makes of gate and up what SiLU(gate) * up then is GELU(gate) * up of, the GELU approximated by a hyperbolic tangent:
+// g (1 + tanh(c g (1 + d g g))) / 2 = g sigmoid(s) = SiLU(s) g / s with s = 2 c g (1 + d g g).
+__device__ inline float2 gelu_as_silu(float2 v) {
+    // Where a sigmoid is one or zero in f32 already; s would leave the range of floats later.
+    if (v.x > 20.0f) return v;
+    if (v.x < -20.0f) return {-200.0f, v.y};
+    float ratio = 1.59576912160573f * (1.0f + 0.044715f * v.x * v.x);
+    return {v.x * ratio, v.y / ratio};
+}
 
 // Adds biases, and makes of gate and up what SiLU(gate) * up then is the activation of.
 __device__ inline float2 prepare(const Activation& a, uint32_t expert, uint32_t inner, uint32_t row, float2 v) {
@@ -50,7 +62,7 @@ __device__ inline float2 prepare(const Activation& a, uint32_t expert, uint32_t 
         v.y = v.y > a.limit ? a.limit : v.y < -a.limit ? -a.limit : v.y;
     }
     if (a.alpha != 0.0f) v.x *= a.alpha, v.y = (v.y + 1.0f) / a.alpha;
-    return v;
+    return a.gelu ? gelu_as_silu(v) : v;
 }
 
 struct LimitArguments {
@@ -67,6 +79,30 @@ extern "C" __global__ void limit_pairs(const __grid_constant__ LimitArguments a)
     float gate = a.gate[i], up = a.up[i];
     a.gate[i] = gate > a.limit ? a.limit : gate;
     a.up[i] = up > a.limit ? a.limit : up < -a.limit ? -a.limit : up;
+}
+
+struct GeluArguments {
+    float* gate;
+    float* up;
+    uint64_t count;
+};
+
+// Makes of gate and up what SiLU(gate) * up then is GELU(gate) * up of.
+extern "C" __global__ void gelu_pairs(const __grid_constant__ GeluArguments a) {
+    uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.count) return;
+    float2 v = gelu_as_silu({a.gate[i], a.up[i]});
+    a.gate[i] = v.x, a.up[i] = v.y;
+}
+
+// gate = GELU(gate) * up
+extern "C" __global__ void geglu(const __grid_constant__ GeluArguments a) {
+    await_inputs();
+    release_next();
+    uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.count) return;
+    float2 v = gelu_as_silu({__ldcg(a.gate + i), __ldcg(a.up + i)});
+    a.gate[i] = silu(v.x) * v.y;
 }
 
 struct PrepareArguments {

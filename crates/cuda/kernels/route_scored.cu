@@ -1,6 +1,6 @@
-// Routers whose scores are functions of each logit alone: sigmoids or roots of softplus. Experts are chosen by score
-// plus bias, within the groups that stay, and weighed by score. One kernel for any number of experts: scores lie in
-// shared memory, a lane has those of experts lane, lane + 32, .. What is left of a choice is `mixture.cu`'s.
+// Routers with a bias of the choice alone: scores are sigmoids, roots of softplus, or a softmax. Experts are chosen by
+// score plus bias, within the groups that stay, and weighed by score. One kernel for any number of experts: scores lie
+// in shared memory, a lane has those of experts lane, lane + 32, .. What is left of a choice is `mixture.cu`'s.
 
 struct ScoredRouteArguments {
     RouteArguments route;
@@ -14,7 +14,7 @@ struct ScoredRouteArguments {
     uint32_t kept;               // groups that stay: those whose best two experts together score most
     float scale;                 // of weights, in the end
     uint32_t columns;            // of `given`, at most TOP_K_LIMIT
-    uint32_t padding;
+    float least_sum;             // of SCORE_SOFTMAX: the least that weights are divided by
 };
 
 // A gap after 32 scores: lanes that walk through groups of 32 meet different banks.
@@ -24,6 +24,15 @@ __device__ inline float score_of(float logit, uint32_t kind) {
     if (kind == SCORE_SIGMOID) return sigmoid(logit);
     // Beyond that the exponential adds nothing.
     return sqrtf(logit > 20.0f ? logit : log1pf(expf(logit)));
+}
+
+// The largest logit and the sum of exponentials of what others are less. By one warp.
+__device__ inline float2 softmax_of(const float* logits, uint32_t experts, uint32_t lane) {
+    float largest = -INFINITY, total = 0.0f;
+    for (uint32_t i = lane; i < experts; i += 32) largest = fmaxf(largest, logits[i]);
+    largest = warp_max(largest);
+    for (uint32_t i = lane; i < experts; i += 32) total += expf(logits[i] - largest);
+    return {largest, warp_sum(total)};
 }
 
 // The expert of rank `lane` among those that a token is given: by score, the first of equal ones.
@@ -83,8 +92,10 @@ extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArgum
     release_next();
     const float* logits = guessing ? r.guess.logits : r.replaced ? r.replaced : r.logits;
     logits += size_t(token) * r.experts;
+    bool softmax = a.score == SCORE_SOFTMAX;
+    float2 whole = softmax ? softmax_of(logits, r.experts, lane) : float2{};
     for (uint32_t i = lane; i < r.experts; i += 32) {
-        float score = score_of(logits[i], a.score);
+        float score = softmax ? expf(logits[i] - whole.x) / whole.y : score_of(logits[i], a.score);
         broken |= !(score < INFINITY);
         scores[score_place(i)] = score;
         choice[score_place(i)] = bias ? score + bias[i] : score;
@@ -115,7 +126,7 @@ extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArgum
     if (r.normalise) {
         float sum = 0.0f;
         for (uint32_t i = 0; i < r.k; i++) sum += scores[score_place(ids[i])];
-        divisor = sum + 1e-20f;
+        divisor = softmax ? fmaxf(sum, a.least_sum) : sum + 1e-20f;
     }
     leave_choice(r, token, lane, ids, weight / divisor * a.scale);
 }

@@ -17,6 +17,12 @@ struct StepLinearArguments {
     float* tail;             // CONVOLVE: [sequences][kernel - 1, channels]: raw inputs before the token
     const uint32_t* sequences;
     size_t tail_stride;      // floats from one sequence's tail to the next
+    const float* ring;       // CONVOLVE: as of `ConvolveRunArguments`; null where there are no rounds
+    const uint32_t* positions;
+    const uint32_t* lags;    // CONVOLVE: tokens before that lie in the ring, and not in the tail
+    size_t ring_stride;
+    uint32_t ring_row;
+    uint32_t padding;
     uint32_t kernel;
     uint32_t jobs;
     uint32_t tiles_shift;    // 2^this row tiles are what a block works on at once, up to 16; SWIGLU needs 2
@@ -26,14 +32,21 @@ struct StepLinearArguments {
     StepJob job[STEP_JOBS];
 };
 
-// Causal convolution of one channel of one token, and the tail after it.
+// Causal convolution of one channel of one token that is a run of its own, and the tail after it.
 __device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t token, uint32_t channel,
                                          uint32_t channels, float raw) {
     float* tail = a.tail + a.sequences[token] * a.tail_stride + channel;
     const float* taps = a.taps + size_t(channel) * a.kernel;
+    uint32_t lag = a.ring ? a.lags[token] : 0;
     float sum = 0.0f;
     for (uint32_t i = 0; i + 1 < a.kernel; i++) {
-        float v = __ldcg(tail + size_t(i) * channels);
+        float v;
+        if (i + lag + 1 < a.kernel) {
+            v = __ldcg(tail + size_t(i + lag) * channels);
+        } else {
+            uint32_t place = (a.positions[token] + i + 1 - a.kernel) % ROUND_PLACES;
+            v = __ldcg(a.ring + a.sequences[token] * a.ring_stride + size_t(place) * a.ring_row + channel);
+        }
         sum = fmaf(taps[i], v, sum);
         if (i > 0) tail[size_t(i - 1) * channels] = v;
     }

@@ -25,10 +25,13 @@ struct SplitTokensArguments {
 };
 
 // Splits rows: `place(v, eight, parts)` splits eight values, the row's eight number `eight`, into its `parts`. Grid:
-// rows, or tiles times the rows of a tile in steps of 8; 256 threads, a warp to a row at a time.
+// (rows, or tiles times the rows of a tile in steps of 8; slices of the columns), 256 threads, a warp to a row at a
+// time.
 template <typename Place>
 __device__ inline void split_rows(const SplitTokensArguments& a, Place&& place) {
     uint32_t lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32, last = a.rows, step = gridDim.x * 8;
+    // The next kernel may ask for its weights.
+    release_next();
     if (a.tiles) {
         if (blockIdx.x >= *a.tile_count) return;
         const uint32_t* entry = a.tiles + 3 * size_t(blockIdx.x);
@@ -37,7 +40,7 @@ __device__ inline void split_rows(const SplitTokensArguments& a, Place&& place) 
     // A lane makes 8 consecutive columns.
     uint32_t eights = a.columns / 8;
     for (; row < last; row += step) {
-        for (uint32_t eight = lane; eight < eights; eight += 32) {
+        for (uint32_t eight = blockIdx.y * 32 + lane; eight < eights; eight += gridDim.y * 32) {
             const float4* from = reinterpret_cast<const float4*>(a.x + size_t(row) * a.columns + eight * 8);
             float4 first = from[0], second = from[1];
             float v[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
@@ -226,22 +229,24 @@ __device__ inline void tile_split(const TileSplitArguments& a) {
     };
     // A thread brings the scales of one row, two stages ahead.
     uint32_t group_shift = 31 - __clz(m.group), scale_row = first_row + thread;
-    float next_scale[HALVES], next_bias[HALVES];
+    uint32_t next_scale[HALVES], next_bias[HALVES];
+    float factor = bias_factor(m.scale_kind);
     auto fetch_scales = [&](uint32_t block) {
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            next_scale[half] = next_bias[half] = 0.0f;
+            next_scale[half] = next_bias[half] = 0;
             if (block < blocks && scale_row < m.rows) {
                 uint32_t group = (scale_row * m.columns + block * SPLIT_COLUMNS + half * 32) >> group_shift;
-                next_scale[half] = load_float(m.scales, group, m.scale_kind);
-                next_bias[half] = bias_factor(m.scale_kind) * load_float(m.biases, group, m.scale_kind);
+                next_scale[half] = group_scale_bits(m.scales, group, m.scale_kind);
+                next_bias[half] = group_scale_bits(m.biases, group, m.scale_kind);
             }
         }
     };
     auto store_scales = [&](uint32_t side) {
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
-            scales[side][half][thread] = next_scale[half], biases[side][half][thread] = next_bias[half];
+            scales[side][half][thread] = group_scale_value(next_scale[half], m.scale_kind);
+            biases[side][half][thread] = factor * group_scale_value(next_bias[half], m.scale_kind);
         }
     };
     for (uint32_t block = 0; block + 1 < a.stages; block++) copy_stage();

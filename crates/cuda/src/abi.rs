@@ -82,12 +82,16 @@ constants! {
     pub(crate) const TILE_ROWS: usize = 128;
     /// Most tokens of one tile of products with split activations.
     pub const SPLIT_TOKENS: usize = 128;
+    /// Matrices of one product of few tokens with split activations.
+    pub(crate) const TILE_FEW_JOBS: usize = 6;
     /// Columns whose activations are split together.
     pub(crate) const SPLIT_COLUMNS: usize = 64;
     /// Most parts that the context of a step's token is cut into.
     pub(crate) const ATTENTION_SPLITS: usize = 64;
     /// Keys of a tile of a step; parts of a context are multiples of it.
     pub(crate) const STEP_KEYS: usize = 32;
+    /// Keys of a prompt's context that are added up by themselves.
+    pub(crate) const CHUNK_PART: usize = 1024;
     /// Keys of a tile of attention in f32.
     pub(crate) const PLAIN_KEYS: usize = 16;
     /// Tokens of a prompt whose inputs the delta rule copies together.
@@ -128,6 +132,8 @@ constants! {
     pub(crate) const SEVERAL_TOKENS: usize = 8;
     /// Threads of the experts' first half, where it runs two.
     pub(crate) const INNER_THREADS: usize = 256;
+    /// Positions of which a ring has what a round's tokens were fed: those of two rounds.
+    pub const ROUND_PLACES: usize = 16;
     /// Tokens of a run that one block convolves.
     pub(crate) const CONVOLVE_RUN: usize = 32;
     /// Most likely tokens that [`crate::launch::rank`] gives.
@@ -184,8 +190,10 @@ codes! {
     }
     /// A matrix of an expert, by its place in a record's list of places.
     enum ExpertPart { Gate = GATE, Up = UP, Down = DOWN }
-    /// What experts are chosen and weighed by, where it is a function of each logit alone.
-    enum ScoreKind { Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS }
+    /// What experts are chosen and weighed by, where a bias may move the choice.
+    enum ScoreKind {
+        Sigmoid = SCORE_SIGMOID, SqrtSoftplus = SCORE_SQRT_SOFTPLUS, Softmax = SCORE_SOFTMAX,
+    }
 }
 
 /// A field of a structure.

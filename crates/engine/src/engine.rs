@@ -5,7 +5,6 @@
 //! [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use store::cache::StoreCounters;
@@ -13,12 +12,12 @@ use store::format::Checkpoint;
 use store::{LayerId, timeline};
 
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
+use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId};
 use crate::drafts::{DraftCounters, DraftRoom, Drafter, StepTimes};
 use crate::model::config::{FeedForward, Mixer, ModelConfig};
 use crate::model::program::Stage;
 use crate::model::{Clock, Model, StageTimes};
-use crate::weights::TableId;
+use crate::stages::{self, PutAside, Stages};
 use text::sampling::{Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
@@ -37,7 +36,7 @@ pub struct Pass {
     /// Layers passed.
     layers: usize,
     /// The batch, while another runs.
-    aside: Option<Suspended>,
+    aside: Option<PutAside>,
 }
 
 impl Pass {
@@ -47,15 +46,13 @@ impl Pass {
     }
 }
 
-/// A model on a device.
+/// A model on a device, or on several with a range of its layers each.
 pub struct Engine {
     config: ModelConfig,
     model: Model,
-    backend: Box<dyn Backend + Send>,
+    backend: Stages,
     chunk: usize,
     ranked: Ranked,
-    /// Layers whose experts token ids decide.
-    given_layers: Vec<(LayerId, TableId)>,
     /// Where the time of passes went.
     clock: Clock,
     /// Times of steps of answers, by rows.
@@ -69,18 +66,35 @@ impl Engine {
     pub fn new(
         config: ModelConfig,
         model: Model,
-        mut backend: Box<dyn Backend + Send>,
+        backend: Box<dyn Backend + Send>,
         chunk: usize,
     ) -> Self {
-        backend.prepare(Arc::clone(&model.program));
-        let given_layers = model.program.given_layers();
+        let stages = Stages::one(config.layers.len(), backend);
+        Self::on_stages(config, model, stages, chunk)
+    }
+
+    /// As [`Engine::new`], with several backends that hold a range of the model's layers each.
+    ///
+    /// # Errors
+    /// Ranges that do not follow each other from the first layer to the last.
+    pub fn over(
+        config: ModelConfig,
+        model: Model,
+        stages: Vec<stages::Stage>,
+        chunk: usize,
+    ) -> Result<Self, EngineError> {
+        let stages = Stages::new(config.layers.len(), stages)?;
+        Ok(Self::on_stages(config, model, stages, chunk))
+    }
+
+    fn on_stages(config: ModelConfig, model: Model, mut backend: Stages, chunk: usize) -> Self {
+        backend.prepare(&model.program, &model.program.given_layers());
         Self {
             config,
             model,
             backend,
             chunk: chunk.max(1),
             ranked: Ranked::default(),
-            given_layers,
             clock: Clock::default(),
             step_times: StepTimes::default(),
             drafts: DraftCounters::default(),
@@ -92,9 +106,14 @@ impl Engine {
         &self.config
     }
 
-    /// The device.
-    pub fn backend(&mut self) -> &mut dyn Backend {
-        self.backend.as_mut()
+    /// What computes: a device, or several stages.
+    pub fn backend(&mut self) -> &mut Stages {
+        &mut self.backend
+    }
+
+    /// The stages that compute the model's layers; one where one device does.
+    pub fn stages(&self) -> &Stages {
+        &self.backend
     }
 
     /// An empty sequence.
@@ -107,12 +126,12 @@ impl Engine {
 
     /// Forgets a sequence.
     pub fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.backend.sequences_mut().remove(sequence);
+        self.backend.drop_sequence(sequence);
     }
 
     /// Tokens that a sequence holds.
     pub fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.backend.sequences().length(sequence)
+        self.backend.sequence_length(sequence)
     }
 
     /// Runs a batch through the model; [`Engine::logits`] then answers for its tokens. It is a step of answers
@@ -188,15 +207,15 @@ impl Engine {
         self.backend.keep_first(sequence, tokens)
     }
 
-    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Backend::sequences_mut`]). No other
+    /// Begins a batch of prompts, with snapshots at the end of the runs `marks` ([`Stages::take_marks`]). No other
     /// may be in progress, except suspended ones.
     ///
     /// # Errors
     /// A batch that the plan does not allow.
     pub fn start(&mut self, runs: &[Run<'_>], marks: &[usize]) -> Result<Pass, EngineError> {
-        self.begin(runs, Purpose::Prompt)?;
+        self.backend.begin(runs, Purpose::Prompt)?;
         for &run in marks {
-            self.backend.sequences_mut().mark(run)?;
+            self.backend.mark(run)?;
         }
         self.backend.embed(self.model.embedding);
         Ok(Pass { layers: 0, aside: None })
@@ -240,15 +259,6 @@ impl Engine {
         self.chunk
     }
 
-    /// Starts a batch, and the reads that its tokens decide.
-    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
-        self.backend.begin(runs, purpose)?;
-        if !self.given_layers.is_empty() {
-            self.backend.expect_given(&self.given_layers);
-        }
-        Ok(())
-    }
-
     fn forward_with(
         &mut self,
         runs: &[Run<'_>],
@@ -256,7 +266,7 @@ impl Engine {
         cancel: &dyn Cancel,
         layers_done: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
-        self.begin(runs, purpose)?;
+        self.backend.begin(runs, purpose)?;
         self.backend.embed(self.model.embedding);
         for layer in 0..self.config.layers.len() {
             if cancel.is_cancelled() {
@@ -338,7 +348,8 @@ impl Engine {
         logits
     }
 
-    /// The most likely token after one of the last batch, where the device chooses: [`Backend::most_likely`].
+    /// The most likely token after one of the last batch, where the device chooses
+    /// ([`crate::backend::Backend::most_likely`]).
     pub fn most_likely(&mut self, token: usize) -> Option<Result<u32, EngineError>> {
         let begun = Instant::now();
         let chosen = self.backend.most_likely(token, self.model.final_norm, self.model.head);

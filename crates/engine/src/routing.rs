@@ -10,6 +10,7 @@
 //! router to this layer's input, and the recorder counts how well that prefetches the choice: what a
 //! prefetcher could know one layer early.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,7 +26,7 @@ use crate::weights::{MatrixId, VectorId};
 const GUESS_NOISE: f32 = 0.315;
 
 /// What happens to routing; the default leaves it to the model and records nothing.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Routing {
     generator: Vec<LayerRouting>,
     seed: u64,
@@ -69,6 +70,7 @@ impl Heat {
 }
 
 /// The next layer's router at work on this layer's input.
+#[derive(Clone)]
 pub struct Guesses {
     /// `[tokens, experts]`
     pub(crate) logits: Vec<f32>,
@@ -134,6 +136,21 @@ impl Routing {
         }
         self.routers = routers;
         self.router_biases = biases;
+    }
+
+    /// The same for a device that computes these layers alone: it has no other layer's router, so the first layer's
+    /// choice is not guessed. A generator draws for each layer by itself; what records is shared.
+    #[must_use]
+    pub fn of_layers(&self, layers: &Range<usize>) -> Self {
+        let mut own = self.clone();
+        let outside = |index: &usize| !layers.contains(index);
+        for index in (0..own.routers.len()).filter(outside) {
+            own.routers[index] = None;
+        }
+        for index in (0..own.router_biases.len()).filter(outside) {
+            own.router_biases[index] = None;
+        }
+        own
     }
 
     /// The bias of the router of the layer after `layer`.

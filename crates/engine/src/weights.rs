@@ -8,6 +8,7 @@
 mod derived;
 mod joined;
 mod load;
+mod range;
 mod rows;
 mod table;
 
@@ -19,6 +20,7 @@ use store::format::{Checkpoint, Extent, Tensor};
 use store::trunk::Trunk;
 
 use self::derived::Derived;
+pub use self::range::Part;
 use self::rows::NumbersPlace;
 pub use self::table::Table;
 use self::table::TablePlace;
@@ -96,6 +98,8 @@ struct MatrixPlace {
     encoding: Encoding,
     /// Where the matrix is not the tensor as it lies there: how it is made.
     derived: Option<Derived>,
+    /// Of the model.
+    part: Part,
 }
 
 #[derive(Clone, Debug)]
@@ -109,23 +113,30 @@ struct VectorPlace {
     every: (usize, usize),
     /// Whether a device that binds buffers has it behind the vector before it ([`Catalog::join`]).
     joined: bool,
+    /// Of the model.
+    part: Part,
 }
 
 /// The tensors that a model needs, checked against a checkpoint.
+#[derive(Clone)]
 pub struct Catalog<'a> {
     checkpoint: &'a Checkpoint,
     checked: bool,
     matrices: Vec<MatrixPlace>,
     vectors: Vec<VectorPlace>,
-    tables: Vec<TablePlace>,
+    tables: Vec<(TablePlace, Part)>,
     /// Tensors whose bytes are to be the same.
-    copies: Vec<[String; 2]>,
+    copies: Vec<([String; 2], Part)>,
     /// Names of tables whose rows are read one by one.
-    row_tables: Vec<String>,
+    row_tables: Vec<(String, Part)>,
     /// Tensors of whole numbers that follow from the configuration, and these.
     numbers: Vec<(NumbersPlace, Vec<u64>)>,
     /// Names of the tensors that were asked for.
     used: HashSet<String>,
+    /// What is being declared.
+    part: Part,
+    /// The layers that are loaded, and with the first and the last of the model what is before and behind all layers.
+    loaded: Option<Range<usize>>,
 }
 
 impl<'a> Catalog<'a> {
@@ -141,6 +152,8 @@ impl<'a> Catalog<'a> {
             row_tables: Vec::new(),
             numbers: Vec::new(),
             used: HashSet::new(),
+            part: Part::default(),
+            loaded: None,
         }
     }
 
@@ -172,7 +185,8 @@ impl<'a> Catalog<'a> {
     ) -> Result<MatrixId, EngineError> {
         let tensor = self.shaped(name, rows, columns)?;
         let (encoding, name) = (values(name, &tensor)?, name.to_owned());
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived: None }))
+        let (derived, part) = (None, self.part);
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived, part }))
     }
 
     fn push(&mut self, place: MatrixPlace) -> MatrixId {
@@ -231,7 +245,9 @@ impl<'a> Catalog<'a> {
             let rows = runs.iter().map(Range::len).sum();
             let (name, tensor) = (name.to_owned(), tensor.clone());
             let derived = Some(Derived::Rows(runs));
-            self.matrices.push(MatrixPlace { name, rows, columns, tensor, encoding, derived });
+            let part = self.part;
+            let place = MatrixPlace { name, rows, columns, tensor, encoding, derived, part };
+            self.matrices.push(place);
         }
         Ok(std::array::from_fn(|index| MatrixId(first + index as u32)))
     }
@@ -255,7 +271,8 @@ impl<'a> Catalog<'a> {
         let (rows, columns) = (blocks.len() * columns, size);
         let encoding = values(name, &tensor)?;
         let (name, derived) = (name.to_owned(), Some(Derived::Transposed(blocks)));
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived }))
+        let part = self.part;
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived, part }))
     }
 
     /// Declares the matrices `name`, `[count, rows, columns]`, as one of `count * rows` rows.
@@ -271,8 +288,9 @@ impl<'a> Catalog<'a> {
         let [count, rows, columns] = shape;
         let encoding = values(name, &tensor)?;
         encoding.check(columns).map_err(|e| EngineError::tensor(name, e.to_string()))?;
-        let (name, rows) = (name.to_owned(), count * rows);
-        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived: None }))
+        let (name, rows, derived) = (name.to_owned(), count * rows, None);
+        let part = self.part;
+        Ok(self.push(MatrixPlace { name, rows, columns, tensor, encoding, derived, part }))
     }
 
     /// The tensor `name`, which must be a matrix of this shape.
@@ -320,7 +338,7 @@ impl<'a> Catalog<'a> {
         let Encoding::Float(float) = values(name, tensor)? else {
             return Err(EngineError::tensor(name, "is quantised; expected bf16, f16 or f32"));
         };
-        let (extent, first) = (tensor.weight, self.vectors.len() as u32);
+        let (extent, first, part) = (tensor.weight, self.vectors.len() as u32, self.part);
         let place = |turn| VectorPlace {
             name: name.to_owned(),
             length,
@@ -329,6 +347,7 @@ impl<'a> Catalog<'a> {
             extent,
             every: (turn, N),
             joined: false,
+            part,
         };
         self.vectors.extend((0..N).map(place));
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
@@ -345,7 +364,7 @@ impl<'a> Catalog<'a> {
         below: usize,
     ) -> Result<TableId, EngineError> {
         let place = TablePlace::new(name, self.tensor(name)?, (rows, columns), below)?;
-        self.tables.push(place);
+        self.tables.push((place, self.part));
         Ok(TableId(self.tables.len() as u32 - 1))
     }
 
@@ -353,7 +372,7 @@ impl<'a> Catalog<'a> {
     /// are loaded, and not loaded itself.
     pub fn copy(&mut self, copy: &str, of: &str) {
         if self.has(copy) {
-            self.copies.push([copy, of].map(str::to_owned));
+            self.copies.push(([copy, of].map(str::to_owned), self.part));
         }
     }
 
@@ -377,16 +396,18 @@ impl<'a> Catalog<'a> {
 
     /// Bytes that [`Catalog::load`] will hold.
     pub fn required_bytes(&self) -> u64 {
-        let vectors: usize = self.vectors.iter().map(|vector| vector.length * 4).sum();
-        let derived = self.matrices.iter().filter(|place| place.derived.is_some());
+        let vectors = self.vectors.iter().filter(|vector| self.loads(vector.part));
+        let vectors: usize = vectors.map(|vector| vector.length * 4).sum();
+        let derived = self.loaded_matrices().filter(|place| place.derived.is_some());
         let derived: u64 = derived.map(MatrixPlace::bytes).sum();
-        let tables = self.tables.iter().map(TablePlace::bytes);
+        let tables = self.tables.iter().filter(|(_, part)| self.loads(*part));
+        let tables = tables.map(|(table, _)| table.bytes());
         Trunk::required_bytes(&self.extents()) + derived + vectors as u64 + tables.sum::<u64>()
     }
 
     /// Every extent that stays as it is read; a tensor declared twice (a tied head) counts once.
     fn extents(&self) -> Vec<Extent> {
-        extents_of(self.matrices.iter().filter(|place| place.derived.is_none()))
+        extents_of(self.loaded_matrices().filter(|place| place.derived.is_none()))
     }
 
     /// Matrices declared: rows, columns and encoding of each, in order.

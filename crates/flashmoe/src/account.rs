@@ -1,5 +1,6 @@
 //! The account after an answer: speed, hits, bytes read, and where the time went. All figures come from counters.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use engine::drafts::DraftCounters;
@@ -16,6 +17,8 @@ use crate::plan::machine::ProcessMemory;
 /// Counters at the start of an answer.
 pub(crate) struct Account {
     before: StoreCounters,
+    /// Of every stage that computes a range of layers.
+    of_stages: Vec<StoreCounters>,
     drafts: DraftCounters,
     stages: StageTimes,
 }
@@ -24,7 +27,8 @@ impl Account {
     /// Remembers where the counters stand.
     pub(crate) fn start(engine: &Engine) -> Self {
         let (before, drafts) = (engine.counters(), engine.draft_counters());
-        Self { before, drafts, stages: engine.stage_times() }
+        let of_stages = engine.stages().counters_by_stage().collect();
+        Self { before, of_stages, drafts, stages: engine.stage_times() }
     }
 
     /// What was counted since.
@@ -32,7 +36,16 @@ impl Account {
         engine.counters().since(&self.before)
     }
 
-    /// What the answer cost: one line, and on the processor another on the time.
+    /// What every stage found and read, where there are several.
+    fn by_stage(&self, engine: &Engine) -> String {
+        let stages = engine.stages();
+        let spent = stages.counters_by_stage().zip(&self.of_stages).map(|(it, was)| it.since(was));
+        let lines = stages.ranges().zip(spent).map(|(layers, spent)| stage_line(&layers, &spent));
+        let lines: Vec<_> = lines.collect();
+        if lines.len() > 1 { lines.concat() } else { String::new() }
+    }
+
+    /// What the answer cost: one line, one for each of several stages, and on the processor another on the time.
     pub(crate) fn lines(&self, engine: &Engine, report: &AnswerReport) -> String {
         let spent = self.spent(engine);
         let decode = &spent.decode;
@@ -46,6 +59,7 @@ impl Account {
         let rows = rows(&spent.rows);
         let drafts = drafts(&engine.draft_counters().since(&self.drafts));
         let stages = engine.stage_times().since(self.stages);
+        let by_stage = self.by_stage(engine);
         // A GPU computes while the host submits: its time shows in no stage.
         let phases = match spent.device == DeviceCounters::default() {
             true => {
@@ -57,7 +71,7 @@ impl Account {
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
              {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue}{rows}{drafts} \
-             · read {} · peak memory {}{phases}",
+             · read {} · peak memory {}{by_stage}{phases}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,
@@ -66,6 +80,15 @@ impl Account {
             ByteSize(ProcessMemory::read().peak),
         )
     }
+}
+
+/// The line of a stage: its layers, and the hits of its share of memory.
+fn stage_line(layers: &Range<usize>, spent: &StoreCounters) -> String {
+    let decode = &spent.decode;
+    let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
+    let (first, last, asked) = (layers.start, layers.end - 1, decode.requests);
+    let read = ByteSize(spent.bytes_read);
+    format!("\nlayers {first} to {last}: expert hits {hits:.1} % of {asked} · read {read}")
 }
 
 /// Where steps on a GPU found records and what was moved for them, for the line; nothing where none ran.

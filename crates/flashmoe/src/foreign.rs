@@ -109,7 +109,7 @@ const FLAGS: [Flags; 24] = [
         here: "`flashmoe serve MODEL --served-name NAME`",
     },
     Flags {
-        names: &["--slot-save-path", "--cache-reuse"],
+        names: &["--cache-reuse"],
         here: "`flashmoe serve MODEL --cache-disk FOLDER` keeps prompts for the next start",
     },
     Flags {

@@ -49,12 +49,16 @@ pub(crate) fn locate_all(command: Option<&mut Command>) -> Result<()> {
     let (model, absent) = match command {
         Command::Run(arguments) => (&mut arguments.model.model, Absent::Pull),
         Command::Serve(arguments) => {
-            let name = arguments.model.model.to_string_lossy().parse::<ModelName>();
-            if let (Ok(name), false) = (name, arguments.model.model.exists()) {
+            let also = std::mem::take(&mut arguments.also);
+            arguments.more.extend(also);
+            for model in std::iter::once(&mut arguments.model.model).chain(&mut arguments.more) {
+                let name = model.to_string_lossy().parse::<ModelName>();
                 // Not the commit, which is the name of the snapshot's folder.
-                arguments.served_name.get_or_insert(name.name);
+                let name = name.ok().filter(|_| !model.exists()).map(|name| name.name);
+                arguments.hub_names.push(name);
+                *model = locate(model, Absent::Pull)?;
             }
-            (&mut arguments.model.model, Absent::Pull)
+            return Ok(());
         }
         Command::Inspect(InspectArguments { path: arguments, .. }) | Command::Verify(arguments) => {
             (&mut arguments.model, Absent::Refuse)

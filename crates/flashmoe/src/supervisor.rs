@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::work::Loading;
+use server::registry::Models;
 
 /// Whom to tell.
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ impl Supervisor {
 
     /// Tells from a thread how far loading is and then, as often as the supervisor asks (`WATCHDOG_USEC`), that the
     /// server is alive, for as long as the engine's thread gave a sign of life within `silence`.
-    pub(crate) fn watch(&self, loading: Arc<Loading>, silence: Duration) -> std::io::Result<()> {
+    pub(crate) fn watch(&self, models: Arc<Models>, silence: Duration) -> std::io::Result<()> {
         if self.0.is_none() {
             return Ok(());
         }
@@ -95,23 +95,22 @@ impl Supervisor {
         let every = every.clamp(Duration::from_millis(10), Duration::from_secs(5));
         let supervisor = self.clone();
         let tell = move || loop {
-            match loading.worker() {
+            match models.starting() {
                 // Loading takes what it takes: the supervisor's patience is renewed.
-                None => {
-                    let percent = loading.percent();
+                Some(percent) => {
                     supervisor.tell(&format!(
                         "STATUS=loading the model: {percent} %\nEXTEND_TIMEOUT_USEC=60000000\nWATCHDOG=1"
                     ));
                 }
-                Some(worker) if worker.silence() <= silence => {
-                    let status = worker.status();
+                None if models.silence() <= silence => {
+                    let all: Vec<_> = models.workers().iter().map(|it| it.status()).collect();
                     supervisor.tell(&format!(
                         "WATCHDOG=1\nSTATUS=serving: {} running, {} waiting",
-                        status.running.len(),
-                        status.queued
+                        all.iter().map(|status| status.running.len()).sum::<usize>(),
+                        all.iter().map(|status| status.queued).sum::<usize>()
                     ));
                 }
-                Some(_) => supervisor.tell("STATUS=the engine's thread gives no sign of life"),
+                None => supervisor.tell("STATUS=the engine's thread gives no sign of life"),
             }
             std::thread::sleep(every);
         };

@@ -19,6 +19,7 @@ mod native;
 mod ollama;
 mod page;
 mod protocol;
+pub mod registry;
 mod responses;
 mod temperature;
 mod throttle;

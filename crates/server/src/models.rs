@@ -5,20 +5,21 @@
 //! once, whatever the engine is doing. While the weights are being read the model is listed as loading, so that
 //! `flashmoe launch` and clients can be set up, and `/health` is 503 with the percentage.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
-use store::shown::shown;
 
 use crate::calendar::rfc3339;
-use crate::http::{Answer, ApiError, Kind, Phase};
-use crate::work::{Failing, Loading, ModelCard, Worker};
+use crate::http::{Answer, ApiError, Phase};
+use crate::registry::{Models, View};
+use crate::work::{Failing, ModelCard, RunningJob, Status, Worker};
 
-fn card_json(card: &ModelCard, percent: u32, started_s: u64) -> Value {
-    let value = if percent == 100 { "loaded" } else { "loading" };
-    json!({
+fn view_json(view: &View, started_s: u64) -> Value {
+    let card = view.loading.model();
+    let mut model = json!({
         "id": card.id,
         "object": "model",
         "type": "model",
@@ -43,59 +44,62 @@ fn card_json(card: &ModelCard, percent: u32, started_s: u64) -> Value {
             "output_modalities": ["text"],
         },
         "approximations": card.approximations,
-        "status": { "value": value, "percent": percent },
-    })
+        "status": { "value": view.state.name(), "percent": view.loading.percent() },
+    });
+    if view.failed {
+        model["status"]["failed"] = true.into();
+    }
+    model
 }
 
-/// All models: one. Codex reads `models`, the others `data`.
-pub(crate) fn list(loading: &Loading, started_s: u64) -> Response<Answer> {
-    let card = loading.model();
-    let model = card_json(&card, loading.percent(), started_s);
+/// All models. Codex reads `models`, the others `data`.
+pub(crate) fn list(models: &Models, started_s: u64) -> Response<Answer> {
+    let views = models.views();
+    let cards: Vec<ModelCard> = views.iter().map(|view| view.loading.model()).collect();
+    let data: Vec<Value> = views.iter().map(|view| view_json(view, started_s)).collect();
+    let slug = |card: &ModelCard| json!({ "slug": card.id, "id": card.id, "context_window": card.context });
     let body = json!({
         "object": "list",
-        "data": [&model],
-        "models": [{ "slug": card.id, "id": card.id, "context_window": card.context }],
-        "first_id": card.id,
-        "last_id": card.id,
+        "data": data,
+        "models": cards.iter().map(slug).collect::<Vec<_>>(),
+        "first_id": cards.first().map(|card| &card.id),
+        "last_id": cards.last().map(|card| &card.id),
         "has_more": false,
     });
     Answer::json(StatusCode::OK, &body)
 }
 
 /// One model.
-pub(crate) fn one(
-    loading: &Loading,
-    id: &str,
-    started_s: u64,
-) -> Result<Response<Answer>, ApiError> {
-    let card = loading.model();
-    if id != card.id {
-        let message = format!("no model of this name is served; {} is", shown(&card.id));
-        return Err(ApiError::new(Kind::NotFound, message));
-    }
-    Ok(Answer::json(StatusCode::OK, &card_json(&card, loading.percent(), started_s)))
+pub(crate) fn one(models: &Models, id: &str, started_s: u64) -> Result<Response<Answer>, ApiError> {
+    Ok(Answer::json(StatusCode::OK, &view_json(&models.exact(id)?, started_s)))
 }
 
 /// That the server answers, and how much it has to do; 503 with how far it is before it can do anything, and while
-/// requests fail.
-pub(crate) fn health(loading: &Loading, phase: Phase) -> Response<Answer> {
+/// requests fail. Of several models, one that answers is enough.
+pub(crate) fn health(models: &Models, phase: Phase) -> Response<Answer> {
     if phase != Phase::Open {
         let mut response = unavailable(&json!({ "status": "draining" }));
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    let Some(worker) = loading.worker() else {
-        let body = json!({ "status": "loading", "percent": loading.percent() });
-        return unavailable(&body);
-    };
-    let status = worker.status();
+    if let Some(percent) = models.starting() {
+        return unavailable(&json!({ "status": "loading", "percent": percent }));
+    }
+    let views = models.views();
+    let all: Vec<Status> = models.workers().iter().map(|worker| worker.status()).collect();
     let mut body = json!({
         "status": "ok",
-        "running": status.running.len(),
-        "queued": status.queued,
-        "sequences": status.sequences,
+        "running": all.iter().map(|status| status.running.len()).sum::<usize>(),
+        "queued": all.iter().map(|status| status.queued).sum::<usize>(),
+        "sequences": all.iter().map(|status| status.sequences).sum::<usize>(),
     });
-    let Some(failing) = status.failing else { return Answer::json(StatusCode::OK, &body) };
+    if views.len() > 1 {
+        // Without a key: their names are not said.
+        body["models"] = json!({ "all": views.len(), "loaded": all.len() });
+    }
+    let healthy = all.iter().any(|status| status.failing.is_none());
+    let failing = all.iter().find_map(|status| status.failing).filter(|_| !healthy);
+    let Some(failing) = failing else { return Answer::json(StatusCode::OK, &body) };
     body["status"] = "failing".into();
     // Without a key: nothing of files or requests.
     body["reason"] = match failing {
@@ -119,13 +123,16 @@ fn unavailable(body: &Value) -> Response<Answer> {
 
 /// That the process is worth keeping: it loads, or its engine's thread gave a sign of life within `silence`, be it from
 /// the midst of a layer, and no request has been `preparing` for longer. 503 is for a supervisor to restart it.
-pub(crate) fn live(loading: &Loading, preparing: Duration, silence: Duration) -> Response<Answer> {
-    let Some(worker) = loading.worker() else {
-        let body = json!({ "status": "loading", "percent": loading.percent() });
-        return Answer::json(StatusCode::OK, &body);
+pub(crate) fn live(models: &Models, preparing: Duration, silence: Duration) -> Response<Answer> {
+    if let Some(percent) = models.starting() {
+        return Answer::json(StatusCode::OK, &json!({ "status": "loading", "percent": percent }));
+    }
+    let silent = models.silence().max(preparing);
+    // Of several models, one that has ended is loaded anew.
+    let lost = |worker: &Arc<dyn Worker>| {
+        matches!(worker.status().failing, Some(Failing::Broken | Failing::Ended))
     };
-    let silent = worker.silence().max(preparing);
-    let ended = matches!(worker.status().failing, Some(Failing::Broken | Failing::Ended));
+    let ended = models.only().and_then(|only| only.worker()).is_some_and(lost);
     let alive = silent <= silence && !ended;
     let status = if alive { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = match (alive, ended) {
@@ -177,11 +184,9 @@ pub(crate) fn props(worker: &dyn Worker) -> Response<Answer> {
 pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
     let context = worker.context_length();
     let status = worker.status();
-    let jobs = status.running;
-    let idle = jobs.len()..status.sequences;
-    let slot = |(index, job): (usize, &crate::work::RunningJob)| {
+    let slot = |job: &RunningJob| {
         json!({
-            "id": index,
+            "id": job.slot,
             "task": job.id,
             "n_ctx": context,
             "is_processing": true,
@@ -193,15 +198,20 @@ pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
             "eta_s": job.eta.map(|eta| eta.as_secs_f64()),
         })
     };
-    let idle = idle.map(|index| {
+    let idle = |slot: usize| {
         json!({
-            "id": index,
+            "id": slot,
             "n_ctx": context,
             "is_processing": false,
             "state": "idle",
         })
-    });
-    let slots: Value = jobs.iter().enumerate().map(slot).chain(idle).collect();
+    };
+    let each = |id: usize| {
+        let jobs: Vec<Value> =
+            status.running.iter().filter(|job| job.slot == id).map(slot).collect();
+        if jobs.is_empty() { vec![idle(id)] } else { jobs }
+    };
+    let slots: Value = (0..status.sequences).flat_map(each).collect();
     Answer::json(StatusCode::OK, &slots)
 }
 

@@ -90,8 +90,13 @@ impl Bench {
     ) -> Span<f32> {
         let tokens = places.positions.len();
         let out = self.poison(tokens * shape.query_heads * shape.dim);
-        let scratch =
-            self.poison(launch::attend_scratch(shape, if places.single { tokens } else { 0 }));
+        // A long prompt's blocks walk over all keys; of a short one they share them out.
+        let scratch = match places.single {
+            true => launch::attend_scratch(shape, tokens),
+            false if tokens < 100 => launch::chunk_scratch(shape, cache.context),
+            false => 0,
+        };
+        let scratch = self.poison(scratch);
         let stream = &self.stream;
         launch::attend(stream, shape, places, cache, query, out, scratch, visible).unwrap();
         out
@@ -107,8 +112,9 @@ impl Bench {
     /// Every type over widths and groups, as steps of several sequences and as one chunk.
     pub(super) fn attention(&self) {
         let shapes = [(16, 2, 256), (8, 8, 64), (12, 1, 80), (32, 2, 128), (6, 3, 256), (4, 1, 32)];
-        for (query_heads, key_value_heads, dim) in shapes {
-            let shape = AttentionShape { query_heads, key_value_heads, dim };
+        let wide = [(16, 2, 512), (3, 3, 320), (5, 1, 488), (20, 1, 512)];
+        for (query_heads, key_value_heads, dim) in shapes.into_iter().chain(wide) {
+            let shape = AttentionShape { query_heads, key_value_heads, dim, scale: None };
             for kv_type in KvType::ALL {
                 if kv_type == KvType::Q8 && !dim.is_multiple_of(32) {
                     continue;
@@ -147,7 +153,7 @@ impl Bench {
         );
         self.same_bits("  a step alone", &self.read(out), &together[3 * width..4 * width]);
         // A chunk of sequence 1, whole and in pieces.
-        let (first, count) = (900u32, 139usize);
+        let (first, count) = (980u32, 139usize);
         let positions: Vec<u32> = (first..first + count as u32).collect();
         let places = TokenPlaces { single: false, ..self.places(&positions, &vec![1; count]) };
         let query = self.random(count * width);
@@ -168,11 +174,7 @@ impl Bench {
         self.compare(&format!("chunk, {name}"), self.floats(&found), self.floats(&expected));
         let mut pieces = Vec::new();
         for (start, end) in [(0, 1), (1, 18), (18, 100), (100, 139)] {
-            let places = TokenPlaces {
-                positions: places.positions.part(start, end - start),
-                sequences: places.sequences.part(start, end - start),
-                single: false,
-            };
+            let places = places.part(start, end - start);
             let query = query.part(start * width, (end - start) * width);
             pieces.extend(self.read(self.attend(
                 shape,
@@ -219,7 +221,7 @@ impl Bench {
 
     /// Time of the attention of the 35B shape at depth: GB/s of steps, TFLOP/s of a chunk of 2,048 tokens.
     pub(super) fn attention_table(&self, copy: f64) {
-        let shape = AttentionShape { query_heads: 16, key_value_heads: 2, dim: 256 };
+        let shape = AttentionShape { query_heads: 16, key_value_heads: 2, dim: 256, scale: None };
         let (context, width) = (131_072 + 2048, 16 * 256);
         for kv_type in KvType::ALL {
             let bytes = context * 2 * kv_type.bytes_of_head(256);
@@ -309,7 +311,7 @@ impl Bench {
 
     pub(super) fn attention_step(&self) {
         let (tokens, context, dim) = (2, 64, 256);
-        let shape = AttentionShape { query_heads: 8, key_value_heads: 2, dim };
+        let shape = AttentionShape { query_heads: 8, key_value_heads: 2, dim, scale: None };
         let places = self.places(&[17, 40], &[1, 0]);
         let both = self.random(tokens * 8 * 2 * dim);
         let (keys, values) = (self.random(tokens * 2 * dim), self.random(tokens * 2 * dim));
@@ -339,6 +341,8 @@ impl Bench {
             gated: true,
             keys,
             values,
+            norm_values: false,
+            positions,
             query_norm,
             key_norm,
             rotation,

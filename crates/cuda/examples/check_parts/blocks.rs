@@ -268,6 +268,7 @@ impl Bench {
             let [first, second, dense] = [first, second, dense].map(Encoding::Block);
             self.experts_of(sizes, [first, first, second], dense, pinned);
         }
+        self.block_convolution();
     }
 
     /// Experts of gate, up and down as `encodings` says, with a shared one of `dense`.
@@ -333,6 +334,7 @@ impl Bench {
             clamped: Some((0.0, limit)),
             in_turns: false,
             shared: true,
+            gelu: false,
         };
         let (to, shared) = (step(normed, plain), Some(&expert));
         self.stream.copy(plain, fused).unwrap();
@@ -345,7 +347,7 @@ impl Bench {
     }
 
     /// A convolution behind a product of blocks.
-    pub(super) fn block_convolution(&self) {
+    fn block_convolution(&self) {
         let (columns, channels, kernel) = (512, 320, 4);
         let matrix = self.any_matrix(Encoding::Block(BlockFormat::Q6K), channels, columns);
         let (x, weight) = (self.random(columns), self.random(channels * kernel));
@@ -356,8 +358,13 @@ impl Bench {
         let (plain, fused) = (self.poison(channels), self.poison(channels));
         launch::convolve(&self.stream, channels, &places, weight, raw, tails, stride, plain)
             .unwrap();
-        let convolution =
-            StepConvolution { weight, tails: other, stride, sequences: places.sequences };
+        let convolution = StepConvolution {
+            weight,
+            tails: other,
+            stride,
+            sequences: places.sequences,
+            rounds: None,
+        };
         let job = StepJob::Convolve(matrix, fused, convolution);
         launch::step_linear(&self.stream, 1, &StepInput::Plain { x }, &[job]).unwrap();
         self.compare("convolution after q6_k", fused, plain);

@@ -192,6 +192,8 @@ impl Bench {
                     positions: all.positions.part(first, count),
                     sequences: all.sequences.part(first, count),
                     single,
+                    runs: None,
+                    end: all.end,
                 },
                 states: state_values,
                 state_stride: case.state(),

@@ -1,7 +1,7 @@
 //! The delta rule over the tokens of a prompt against steps, cut anywhere, and its time: a part of the example `check`.
 
 use cuda::Span;
-use cuda::launch::{self, DeltaShape, DeltaStep, TokenPlaces};
+use cuda::launch::{self, DeltaShape, DeltaStep, StepConvolution, StepInput, StepJob, TokenPlaces};
 
 use super::Bench;
 
@@ -70,6 +70,74 @@ impl Bench {
         [out, states]
     }
 
+    /// Convolution and delta rule of a step against those of a prompt of one token, and what follows them.
+    pub(super) fn delta(&self) {
+        let (columns, tokens, kernel) = (512, 2, 4);
+        let shape =
+            DeltaShape { key_heads: 2, value_heads: 4, key_dim: 128, value_dim: 64, tiled: false };
+        let channels = 2 * 2 * 128 + 4 * 64;
+        let places = self.places(&[3, 9], &[1, 0]);
+        let mixed = self.matrix(channels, columns, 4, 64);
+        let x = self.random(tokens * columns);
+        let weight = self.random(channels * kernel);
+        let tails = self.random(2 * (kernel - 1) * channels);
+        let other = self.twin(tails);
+        let stride = (kernel - 1) * channels;
+        let raw = self.second(x, tokens, mixed);
+        let (plain, fused) = (self.poison(tokens * channels), self.poison(tokens * channels));
+        launch::convolve(&self.stream, channels, &places, weight, raw, tails, stride, plain)
+            .unwrap();
+        let convolution = StepConvolution {
+            weight,
+            tails: other,
+            stride,
+            sequences: places.sequences,
+            rounds: None,
+        };
+        let job = StepJob::Convolve(mixed, fused, convolution);
+        launch::step_linear(&self.stream, tokens, &StepInput::Plain { x }, &[job]).unwrap();
+        self.compare("convolution", fused, plain);
+        self.compare("its tails", other, tails);
+        let stride = 4 * 128 * 64;
+        let states = self.random(2 * stride);
+        let (beta, decay) = (self.random(tokens * 4), self.random(tokens * 4));
+        let (rate, bias) = (self.floats(&[0.3, 1.0, 2.0, 0.1]), self.random(4));
+        let mut outputs = Vec::new();
+        for single in [true, false] {
+            let states = self.twin(states);
+            let out = self.poison(tokens * 256);
+            for token in 0..tokens {
+                let rows =
+                    |span: Span<f32>| span.part(token * span.len() / tokens, span.len() / tokens);
+                let step = DeltaStep {
+                    mixed: rows(self.twin(plain)),
+                    beta: rows(beta),
+                    decay: rows(decay),
+                    rate,
+                    bias,
+                    states,
+                    stride,
+                    out: rows(out),
+                };
+                let places = TokenPlaces { single, ..places.part(token, 1) };
+                launch::delta_rule(&self.stream, &shape, &places, &step).unwrap();
+            }
+            outputs.push((out, states));
+        }
+        self.compare("delta rule of one token", outputs[0].0, outputs[1].0);
+        self.compare("its state", outputs[0].1, outputs[1].1);
+        let (z, norm) = (self.random(tokens * 256), self.random(64));
+        let output = self.matrix(columns, 256, 4, 64);
+        let (plain, fused) = (self.random(tokens * columns), self.poison(tokens * columns));
+        self.stream.copy(plain, fused).unwrap();
+        let context = self.twin(outputs[0].0);
+        launch::gated_norm(&self.stream, tokens * 4, context, z, norm, 1e-6).unwrap();
+        launch::linear(&self.stream, context, tokens, &[(output, plain)], true).unwrap();
+        let input = StepInput::HeadNorm { x: outputs[0].0, gate: z, weight: norm, epsilon: 1e-6 };
+        launch::step_linear(&self.stream, tokens, &input, &[StepJob::Add(output, fused)]).unwrap();
+        self.compare("gated norm and output", fused, plain);
+    }
+
     /// Prompts whole, in pieces and as steps.
     pub(super) fn delta_runs(&self) {
         for (key_dim, value_dim, tiled) in
@@ -88,10 +156,11 @@ impl Bench {
                 self.same_bits("  in pieces", &self.read(pieces[index]), &self.read(whole[index]));
             }
         }
+        self.delta_of_several();
     }
 
     /// Steps of several sequences against each of them alone, to the bit.
-    pub(super) fn delta_of_several(&self) {
+    fn delta_of_several(&self) {
         for (key_dim, value_dim, tokens) in [(128, 128, 8), (256, 64, 3), (64, 32, 5), (128, 40, 2)]
         {
             let shape =

@@ -282,11 +282,7 @@ impl Bench {
         self.compare(&case, self.floats(&found), self.floats(&expected));
         let mut pieces = Vec::new();
         for (start, end) in [(0, 1), (1, 18), (18, 70), (70, 75)] {
-            let places = TokenPlaces {
-                positions: places.positions.part(start, end - start),
-                sequences: places.sequences.part(start, end - start),
-                single: false,
-            };
+            let places = places.part(start, end - start);
             let query = query.part(start * width, (end - start) * width);
             pieces.extend(self.attend_latent(shape, &cache, &places, query, scale));
         }

@@ -125,6 +125,7 @@ impl Bench {
                 clamped: Some((1.702, 0.4)),
                 in_turns,
                 shared: false,
+                gelu: false,
             };
             let none = SharedExpert {
                 gate: self.any_matrix(encoding, 64, hidden),

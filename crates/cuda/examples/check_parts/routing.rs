@@ -20,7 +20,7 @@ impl Bench {
         order
     }
 
-    /// Routing of one to three tokens over as many experts as each kernel serves.
+    /// Routing of one to three tokens over as many experts as each kernel serves; then by other scores.
     pub(super) fn routing(&self) {
         for (experts, k, tokens) in
             [(256, 8, 1), (256, 8, 3), (60, 4, 2), (512, 10, 1), (1000, 32, 2)]
@@ -29,6 +29,7 @@ impl Bench {
                 self.route_once(experts, k, tokens, all_there);
             }
         }
+        self.scored_routing();
     }
 
     fn route_once(&self, experts: usize, k: usize, tokens: usize, all_there: bool) {
@@ -49,6 +50,7 @@ impl Bench {
         };
         let scores = |count: usize| (0..count).map(|_| self.unit()).collect::<Vec<f32>>();
         let (logits, guessed) = (scores(tokens * experts), scores(tokens * experts));
+        let scales = scores(experts);
         let table: Vec<u64> = (0..experts).map(place).collect();
         let copies: Vec<u64> = (0..experts).map(copy).collect();
         let (bus, disk) = (k / 2, k / 4);
@@ -70,6 +72,7 @@ impl Bench {
             posted: self.words(&[0]),
             status: status.all(),
             copies: Some(self.long_words(&copies)),
+            expert_scales: Some(self.floats(&scales)),
             guess: Some(Guess {
                 logits: self.floats(&guessed),
                 table: self.long_words(&table),
@@ -100,7 +103,8 @@ impl Bench {
                 let address = if copied != 0 { copied } else { named };
                 let flag = if copied != 0 { FROM_COPY } else { 0 };
                 good &= chosen[at] == id && uses[at] == id | flag && addresses[at] == address;
-                good &= (weights[at] - row[id as usize].exp() / total).abs() < 1e-5;
+                let weight = row[id as usize].exp() / total * scales[id as usize];
+                good &= (weights[at] - weight).abs() < 1e-5;
                 requests.extend((address == 0).then(|| 5001 + u64::from(id)));
             }
             let row = &guessed[token * experts..(token + 1) * experts];

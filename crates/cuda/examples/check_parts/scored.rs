@@ -1,5 +1,5 @@
-//! Routers whose scores are functions of each logit, against plain code: groups, biases of the choice, ties, and what
-//! is guessed of the next layer: a part of the example `check`.
+//! Routers with a bias of the choice alone, against plain code: groups, ties, and what is guessed of the next layer: a
+//! part of the example `check`.
 
 use cuda::launch::{self, Ended, Guess, Routing, Score, Scored};
 use cuda::{DeviceBuffer, PinnedBuffer, Span};
@@ -21,11 +21,24 @@ struct Case {
 }
 
 impl Case {
-    fn score(&self, logit: f32) -> f32 {
-        match self.score {
+    /// The scores of a token's experts.
+    fn scores(&self, logits: &[f32]) -> Vec<f32> {
+        let sum: f32 = logits.iter().map(|logit| logit.exp()).sum();
+        let score = |&logit: &f32| match self.score {
+            Score::Softmax { .. } => logit.exp() / sum,
             Score::Sigmoid => 1.0 / (1.0 + (-logit).exp()),
             Score::SqrtSoftplus if logit > 20.0 => logit.sqrt(),
             Score::SqrtSoftplus => logit.exp().ln_1p().sqrt(),
+        };
+        logits.iter().map(score).collect()
+    }
+
+    /// What weights are divided by, whose scores have this sum.
+    fn divisor(&self, sum: f32) -> f32 {
+        match self.score {
+            _ if !self.normalise => 1.0,
+            Score::Softmax { least_sum } => sum.max(least_sum),
+            _ => sum + 1e-20,
         }
     }
 
@@ -35,9 +48,9 @@ impl Case {
     }
 
     /// The experts of a token, best first.
-    fn choose(&self, logits: &[f32], bias: &[f32]) -> Vec<usize> {
+    fn choose(&self, scores: &[f32], bias: &[f32]) -> Vec<usize> {
         let size = self.experts / self.groups;
-        let value = |expert: usize| self.score(logits[expert]) + bias[expert];
+        let value = |expert: usize| scores[expert] + bias[expert];
         let sum = |group: usize| {
             let mut values: Vec<f32> = (group * size..(group + 1) * size).map(value).collect();
             values.sort_by(|a, b| b.total_cmp(a));
@@ -57,7 +70,7 @@ impl Case {
 }
 
 impl Bench {
-    /// Routers of DeepSeek-V3, Kimi-K2, GLM-4.5, MiniMax-M2 and DeepSeek-V4, and odd ones.
+    /// Routers of DeepSeek-V3, Kimi-K2, GLM-4.5, MiniMax-M2, DeepSeek-V4 and ERNIE 4.5, and odd ones.
     pub(super) fn scored_routing(&self) {
         let usual = Case {
             score: Score::Sigmoid,
@@ -75,6 +88,8 @@ impl Bench {
             Case { experts: 160, ..usual },
             usual,
             Case { score: Score::SqrtSoftplus, k: 6, ..usual },
+            Case { score: Score::Softmax { least_sum: 1e-12 }, experts: 64, k: 6, ..usual },
+            Case { score: Score::Softmax { least_sum: 0.9 }, experts: 90, k: 5, ..usual },
             Case { groups: 64, kept: 13, normalise: false, ..usual },
             Case { experts: 60, groups: 60, kept: 20, k: 4, biased: false, ..usual },
             Case { experts: 1000, groups: 40, kept: 7, k: 32, ..usual },
@@ -106,6 +121,7 @@ impl Bench {
         let [status, depths, ended] = [launch::STATUS_WORDS, launch::DEPTH_WORDS, 1]
             .map(|count| PinnedBuffer::<u32>::new(&self.device, count).unwrap());
         let ring = PinnedBuffer::new(&self.device, 512).unwrap();
+        let factors: Vec<f32> = (0..experts).map(|_| 2.0 + self.unit()).collect();
         let scale = 2.5;
         let routing = Routing {
             logits: self.floats(&logits),
@@ -119,6 +135,7 @@ impl Bench {
             posted: self.words(&[0]),
             status: status.all(),
             copies: None,
+            expert_scales: Some(self.floats(&factors)),
             guess: Some(Guess {
                 logits: self.floats(&guessed),
                 table: self.long_words(&table),
@@ -149,9 +166,9 @@ impl Bench {
         let (mut wrong, mut largest) = (None, 0.0f32);
         for token in 0..tokens {
             let row = &logits[token * experts..(token + 1) * experts];
-            let best = case.choose(row, &biases[0]);
-            let sum: f32 = best.iter().map(|&id| case.score(row[id])).sum();
-            let divisor = if case.normalise { sum + 1e-20 } else { 1.0 };
+            let scores = case.scores(row);
+            let best = case.choose(&scores, &biases[0]);
+            let divisor = case.divisor(best.iter().map(|&id| scores[id]).sum());
             let mut sorted = best.clone();
             sorted.sort_unstable();
             for (at, &id) in (token * k..).zip(&sorted) {
@@ -159,11 +176,11 @@ impl Bench {
                 if !same || addresses[at] != table[id] {
                     wrong.get_or_insert((token, at - token * k, chosen[at], id));
                 }
-                let expected = case.score(row[id]) / divisor * scale;
+                let expected = scores[id] / divisor * scale * factors[id];
                 largest = largest.max((weights[at] - expected).abs() / expected.abs());
             }
             let row = &guessed[token * experts..(token + 1) * experts];
-            for (at, &id) in (token * k..).zip(&case.choose(row, &biases[1])) {
+            for (at, &id) in (token * k..).zip(&case.choose(&case.scores(row), &biases[1])) {
                 if guesses[at] != id as u32 {
                     wrong.get_or_insert((token, 1000 + at - token * k, guesses[at], id));
                 }

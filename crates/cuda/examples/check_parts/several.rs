@@ -81,6 +81,7 @@ impl Bench {
                             tails: tails[side],
                             stride,
                             sequences: sequences.part(from, count),
+                            rounds: None,
                         };
                         let with_small = [
                             StepJob::Convolve(first, part(all[0]), convolution),

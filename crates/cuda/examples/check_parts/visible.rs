@@ -8,10 +8,16 @@ use super::Bench;
 use super::attention::Cached;
 
 impl Bench {
-    /// Windows shorter and longer than a tile, with sinks and without.
+    /// Windows shorter and longer than a tile, with sinks and without; factors of the scores.
     pub(super) fn visible(&self) {
-        for (query_heads, key_value_heads, dim) in [(64, 8, 64), (6, 3, 128), (4, 1, 32)] {
-            let shape = AttentionShape { query_heads, key_value_heads, dim };
+        for (query_heads, key_value_heads, dim, scale) in [
+            (64, 8, 64, None),
+            (6, 3, 128, None),
+            (4, 1, 32, Some(0.5)),
+            (16, 8, 256, Some(0.1)),
+            (16, 2, 512, Some(0.06)),
+        ] {
+            let shape = AttentionShape { query_heads, key_value_heads, dim, scale };
             for kv_type in [KvType::F32, KvType::F16, KvType::Bf16] {
                 let cached = self.cached(&shape, 2, 700, kv_type);
                 let sinks = self.random(query_heads);
@@ -52,11 +58,7 @@ impl Bench {
         self.compare(&format!("chunk, {name}"), out, self.floats(&expected));
         let mut pieces = Vec::new();
         for (start, end) in [(0, 1), (1, 50), (50, 200)] {
-            let places = TokenPlaces {
-                positions: places.positions.part(start, end - start),
-                sequences: places.sequences.part(start, end - start),
-                single: false,
-            };
+            let places = places.part(start, end - start);
             let query = query.part(start * width, (end - start) * width);
             pieces.extend(self.read(self.attend(shape, &cached.cache, &places, query, visible)));
         }
@@ -88,7 +90,7 @@ impl Bench {
             let dot = |at: usize| {
                 let key = row(&cached.keys, at);
                 let sum: f64 = query.iter().zip(key).map(|(&q, k)| f64::from(q) * k).sum();
-                sum * (dim as f64).powf(-0.5)
+                sum * shape.scale.map_or_else(|| (dim as f64).powf(-0.5), f64::from)
             };
             let weights: Vec<f64> = (first..=position).map(|at| dot(at).exp()).collect();
             let sink = sinks.as_ref().map_or(0.0, |sinks| f64::from(sinks[head]).exp());

@@ -3,7 +3,9 @@
 use kernels::KvType;
 
 use super::{HEAD_DIM_LIMIT, Kernel, TokenPlaces, expect};
-use crate::abi::{ATTENTION_SPLITS, CacheType, PLAIN_KEYS, Q8_GROUP, STEP_KEYS, mirrors};
+use crate::abi::{
+    ATTENTION_SPLITS, CHUNK_PART, CacheType, PLAIN_KEYS, Q8_GROUP, STEP_KEYS, mirrors,
+};
 use crate::{CudaError, Span, Stream};
 
 /// Keys and values of a layer for all sequences: each `[sequences, context, key_value_heads]` rows of
@@ -29,6 +31,8 @@ pub struct AttentionShape {
     pub key_value_heads: usize,
     /// Values per head.
     pub dim: usize,
+    /// Factor of the scores; without, one over the root of `dim`.
+    pub scale: Option<f32>,
 }
 
 impl AttentionShape {
@@ -85,6 +89,7 @@ struct AttendArguments {
     partial: u64,
     positions: u64,
     sequences: u64,
+    starts: u64,
     sinks: u64,
     query_heads: u32,
     key_value_heads: u32,
@@ -97,7 +102,7 @@ struct AttendArguments {
     kv_type: u32,
     stages: u32,
     window: u32,
-    padding: u32,
+    part: u32,
 }
 
 /// What a token sees of the keys before it.
@@ -121,6 +126,13 @@ pub fn serves_cache(shape: &AttentionShape, kv_type: KvType) -> bool {
 /// Values of the scratch of [`attend`] for `tokens` tokens that are runs of their own.
 pub fn attend_scratch(shape: &AttentionShape, tokens: usize) -> usize {
     tokens * shape.query_heads * shape.splits() * (shape.dim + 2)
+}
+
+/// Values of the scratch with which [`attend`] shares out the context of short prompts, in a context of so many tokens:
+/// 32 MiB at the most. Without it, or with more tokens, a block walks over all of it, to the same bits.
+pub fn chunk_scratch(shape: &AttentionShape, context: usize) -> usize {
+    let tokens = 64;
+    (context.div_ceil(CHUNK_PART) * tokens * shape.query_heads * (shape.dim + 2)).min(8 << 20)
 }
 
 /// Appends keys and values of the tokens to the cache.
@@ -166,6 +178,10 @@ struct Division {
     shared: usize,
     tokens_per_block: usize,
     stages: usize,
+    /// Of a step, on tensor cores.
+    tensor_step: bool,
+    /// Of a prompt, by a kernel that adds up the context in parts.
+    in_parts: bool,
 }
 
 impl Division {
@@ -188,16 +204,20 @@ impl Division {
             return None;
         }
         // Heads are padded with zeros to the next width that has a kernel.
-        let dim = [64, 128, 256].into_iter().find(|&dim| shape.dim <= dim)?;
+        let dim = [64, 128, 256, 512].into_iter().find(|&dim| shape.dim <= dim)?;
         let limit = stream.device().shared_limit();
         let choose = |f16, other| if bf16 { other } else { f16 };
         if single {
             let kernel = match dim {
                 64 => choose(Kernel::AttendStepF16Dim64, Kernel::AttendStepBf16Dim64),
                 128 => choose(Kernel::AttendStepF16Dim128, Kernel::AttendStepBf16Dim128),
-                _ => choose(Kernel::AttendStepF16Dim256, Kernel::AttendStepBf16Dim256),
+                256 => choose(Kernel::AttendStepF16Dim256, Kernel::AttendStepBf16Dim256),
+                _ => choose(Kernel::AttendStepF16Dim512, Kernel::AttendStepBf16Dim512),
             };
             let stage = 2 * STEP_KEYS * dim * 2;
+            if 2 * stage + STEP_FIXED_BYTES > limit {
+                return None;
+            }
             let grid = (
                 shape.group().div_ceil(STEP_HEADS),
                 shape.key_value_heads * shape.splits(),
@@ -214,12 +234,23 @@ impl Division {
                 shared: stages * stage,
                 tokens_per_block: 1,
                 stages,
+                tensor_step: true,
+                in_parts: false,
             });
         }
-        let bytes = |warps: usize, keys: usize| (64 * warps + 4 * keys) * dim;
+        // Of wide heads a block adds up half the columns of the values.
+        let parts = if dim == 512 { 2 } else { 1 };
+        let bytes = |warps: usize, keys: usize| (64 * warps + 2 * keys + 2 * keys / parts) * dim;
         let (kernel, warps, keys) = match dim {
             64 => (choose(Kernel::AttendChunkF16Dim64, Kernel::AttendChunkBf16Dim64), 8, 64),
             128 => (choose(Kernel::AttendChunkF16Dim128, Kernel::AttendChunkBf16Dim128), 8, 64),
+            512 if bytes(4, 32) <= limit => {
+                (choose(Kernel::AttendChunkF16Dim512, Kernel::AttendChunkBf16Dim512), 4, 32)
+            }
+            512 => {
+                let small = Kernel::AttendChunkBf16Dim512Small;
+                (choose(Kernel::AttendChunkF16Dim512Small, small), 2, 32)
+            }
             _ if bytes(8, 64) <= limit => {
                 (choose(Kernel::AttendChunkF16Dim256, Kernel::AttendChunkBf16Dim256), 8, 64)
             }
@@ -234,11 +265,13 @@ impl Division {
         }
         Some(Self {
             kernel,
-            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, 1),
+            grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, parts),
             threads: 32 * warps,
             shared: bytes(warps, keys),
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
+            in_parts: true,
         })
     }
 
@@ -270,6 +303,8 @@ impl Division {
                 shared: 2 * stages * raw(STEP_KEYS),
                 tokens_per_block: 1,
                 stages,
+                tensor_step: true,
+                in_parts: false,
             });
         }
         let bytes = |warps: usize| (64 * warps + 4 * Q8_KEYS + Q8_KEYS / 4) * dim + raw(Q8_KEYS);
@@ -289,32 +324,43 @@ impl Division {
             shared: bytes(warps),
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
+            in_parts: false,
         })
     }
 
     /// In f32.
     fn plain(shape: &AttentionShape, tokens: usize, single: bool) -> Self {
-        let rows = if single { 1 } else { 4 };
+        let (kernel, rows) = match (single, shape.dim <= PLAIN_DIM) {
+            (true, true) => (Kernel::AttendPlain1, 1),
+            (false, true) => (Kernel::AttendPlain4, 4),
+            (true, false) => (Kernel::AttendPlainWide1, 1),
+            (false, false) => (Kernel::AttendPlainWide2, 2),
+        };
         let tokens_per_block = if single { 1 } else { (8 * rows / shape.group()).max(1) };
         let splits = if single { shape.splits() } else { 1 };
         Self {
-            kernel: if single { Kernel::AttendPlain1 } else { Kernel::AttendPlain4 },
+            kernel,
             grid: (tokens.div_ceil(tokens_per_block), shape.key_value_heads, splits),
             threads: 256,
             shared: 2 * PLAIN_KEYS * shape.dim * 4,
             tokens_per_block,
             stages: 1,
+            tensor_step: false,
+            in_parts: false,
         }
     }
 }
 
+/// Largest heads of which a lane of the plain kernels has the fewest values; of larger ones it has twice as many.
+const PLAIN_DIM: usize = 256;
 /// Keys of a tile of `attend_chunk_q8`.
 const Q8_KEYS: usize = 32;
 /// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
 const STEP_FIXED_BYTES: usize = 4096;
 
 /// `out` = causal attention of `query` over what is visible of the cache, which holds the tokens' own keys and values.
-/// `scratch` has [`attend_scratch`] values when tokens are runs of their own.
+/// `scratch` has [`attend_scratch`] values when tokens are runs of their own, [`chunk_scratch`] for short prompts.
 ///
 /// # Errors
 /// The device failed.
@@ -336,10 +382,10 @@ pub fn attend(
     expect("sinks", visible.sinks.map_or(shape.query_heads, |it| it.len()), shape.query_heads);
     assert!(shape.dim <= HEAD_DIM_LIMIT, "heads within the kernels' limit");
     expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("starts of runs", places.runs.map_or(tokens, |runs| runs.starts.len()), tokens);
     expect("queries", query.len(), tokens * shape.query_heads * shape.dim);
     expect("attention", out.len(), tokens * shape.query_heads * shape.dim);
-    let splits = if places.single { shape.splits() } else { 1 };
-    if splits > 1 {
+    if places.single && shape.splits() > 1 {
         expect("scratch of attention", scratch.len(), attend_scratch(shape, tokens));
     }
     // The kernels over eight bits see all keys and know no sinks.
@@ -348,6 +394,25 @@ pub fn attend(
         .then(|| Division::tensor_cores(stream, shape, cache.kv_type, tokens, places.single))
         .flatten()
         .unwrap_or_else(|| Division::plain(shape, tokens, places.single));
+    let in_parts = division.in_parts && visible.window.is_none();
+    let mut grid = division.grid;
+    let splits = match places.single {
+        true => shape.splits(),
+        false if in_parts => {
+            let parts = places.end.div_ceil(CHUNK_PART);
+            // Blocks of their own where those of the tokens leave most of the device idle.
+            let idle = grid.0 * grid.1 * grid.2 < stream.device().info().multiprocessors;
+            let fits = tokens * shape.query_heads * parts * (shape.dim + 2) <= scratch.len();
+            if idle && fits { parts.max(1) } else { 1 }
+        }
+        false => 1,
+    };
+    let join = if places.single { Kernel::AttendJoin } else { Kernel::AttendJoinChunk };
+    if !places.single {
+        grid.2 *= splits;
+    } else if places.runs.is_some() && division.tensor_step {
+        grid = (grid.0 * grid.2, grid.1, 1);
+    }
     let arguments = AttendArguments {
         query: query.address,
         cache_keys: cache.keys.address,
@@ -356,6 +421,8 @@ pub fn attend(
         partial: scratch.address,
         positions: places.positions.address,
         sequences: places.sequences.address,
+        // A token alone is its own run.
+        starts: places.runs.filter(|_| tokens > 1).map_or(0, |runs| runs.starts.address),
         sinks: visible.sinks.map_or(0, |sinks| sinks.address),
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
@@ -363,21 +430,23 @@ pub fn attend(
         context: cache.context as u32,
         splits: splits as u32,
         tokens: tokens as u32,
-        scale: (shape.dim as f32).powf(-0.5) * std::f32::consts::LOG2_E,
+        scale: shape.scale.unwrap_or_else(|| (shape.dim as f32).powf(-0.5))
+            * std::f32::consts::LOG2_E,
         tokens_per_block: division.tokens_per_block as u32,
         kv_type: cache_type(cache.kv_type),
         stages: division.stages as u32,
         window,
-        padding: 0,
+        part: if in_parts { CHUNK_PART as u32 } else { u32::MAX },
     };
-    let Division { kernel, grid, threads, shared, .. } = division;
+    let Division { kernel, threads, shared, .. } = division;
     // SAFETY: the structures are the kernels'; lengths were checked above; positions lie within the context by
     // the caller's batch.
     unsafe {
         stream.launch_overlapping(kernel, grid, threads, shared, &arguments)?;
         if splits > 1 {
-            let grid = (shape.query_heads, tokens, shape.dim.div_ceil(64));
-            stream.launch_overlapping(Kernel::AttendJoin, grid, 256, 0, &arguments)?;
+            let slices = if places.single { shape.dim.div_ceil(64) } else { 1 };
+            let grid = (shape.query_heads, tokens, slices);
+            stream.launch_overlapping(join, grid, 256, 0, &arguments)?;
         }
     }
     Ok(())
@@ -388,9 +457,12 @@ mirrors! {
         keys, values, cache_keys, cache_values, positions, sequences, heads, dim, context, kv_type
     } for Append;
     AttendArguments as AttendArguments {
-        query, cache_keys, cache_values, out, partial, positions, sequences, sinks, query_heads, key_value_heads,
-        dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, padding
-    } for AttendPlain1, AttendPlain4, AttendJoin, AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
+        query, cache_keys, cache_values, out, partial, positions, sequences, starts, sinks, query_heads,
+        key_value_heads, dim, context, splits, tokens, scale, tokens_per_block, kv_type, stages, window, part
+    } for AttendPlain1, AttendPlain4, AttendPlainWide1, AttendPlainWide2, AttendStepF16Dim512, AttendStepBf16Dim512,
+        AttendChunkF16Dim512, AttendChunkBf16Dim512, AttendChunkF16Dim512Small, AttendChunkBf16Dim512Small, AttendJoin,
+        AttendJoinChunk,
+        AttendStepF16Dim64, AttendStepF16Dim128, AttendStepF16Dim256,
         AttendStepBf16Dim64, AttendStepBf16Dim128, AttendStepBf16Dim256, AttendChunkF16Dim64, AttendChunkF16Dim128,
         AttendChunkF16Dim256, AttendChunkF16Small, AttendChunkBf16Dim64, AttendChunkBf16Dim128,
         AttendChunkBf16Dim256, AttendChunkBf16Small, AttendStepQ8Dim128, AttendStepQ8Dim256, AttendChunkQ8Dim128,

@@ -118,6 +118,7 @@ pub struct SequenceRows {
 pub(super) struct SequenceRowsArguments {
     positions: u64,
     sequences: u64,
+    starts: u64,
     states: u64,
     pages: u64,
     state_stride: u64,
@@ -142,6 +143,7 @@ impl SequenceRows {
         SequenceRowsArguments {
             positions: self.places.positions.address,
             sequences: self.places.sequences.address,
+            starts: self.places.runs.map_or(0, |runs| runs.starts.address),
             states: self.states.address,
             pages: self.pages.address,
             state_stride: self.state_stride as u64,
@@ -367,8 +369,8 @@ mirrors! {
         x, weight, frequencies, positions, heads, dim, rotated, norm, epsilon, magnitude, direction, transform
     } for TurnHeads;
     SequenceRowsArguments as SequenceRows {
-        positions, sequences, states, pages, state_stride, sequence_bytes, page_bytes, tokens, single, page_tokens,
-        ratio, overlap, window
+        positions, sequences, starts, states, pages, state_stride, sequence_bytes, page_bytes, tokens, single,
+        page_tokens, ratio, overlap, window
     };
     WindowArguments as WindowArguments { rows, keys, span, dim, kind, rotated, bytes }
         for StoreWindowRows, KeepWindowRows;

@@ -1,6 +1,7 @@
 //! Launches of the routed experts of many tokens: each expert's tokens together, in tiles.
 
 use super::parts::{ExpertActivation, prepare_pairs};
+use super::tile_few::{FEW_TILE, Few, few_pairs, launch_few_grouped};
 use super::tiles::{SMALL_TOKENS, TileArguments, TileSplitArguments, launch_split, tile_kernel};
 use super::{
     Groups, Kernel, SPLIT_TOKENS, SplitForm, SplitTokens, TILE_TOKENS, expect, split, split_form,
@@ -96,10 +97,17 @@ pub fn experts_tiles(
             prepare_pairs(stream, both, groups, addresses, activation, shapes)
         }
     };
+    let all = [shapes.gate, shapes.up, shapes.down];
+    let few = all.map(|matrix| Few::of(&matrix, FEW_TILE)).into_iter().collect::<Option<Vec<_>>>();
+    let few = few.filter(|few| parts.is_some() && pairs <= few_pairs(experts) && few[0] == few[1]);
     // Experts of few tokens take tiles that leave room for more of them.
-    let few = if pairs < SMALL_TOKENS * experts { SMALL_TOKENS } else { SPLIT_TOKENS };
+    let most = match pairs {
+        _ if few.is_some() => FEW_TILE,
+        _ if pairs < SMALL_TOKENS * experts => SMALL_TOKENS,
+        _ => SPLIT_TOKENS,
+    };
     let limits = [&shapes.gate, &shapes.up, &shapes.down].map(super::tile_blocks::most_tokens);
-    let split_tile = limits.into_iter().fold(few, usize::min);
+    let split_tile = limits.into_iter().fold(most, usize::min);
     let list = TileListArguments {
         starts: groups.starts.address,
         addresses: addresses.address,
@@ -138,7 +146,13 @@ pub fn experts_tiles(
         // SAFETY: the structures are the kernels'; lengths were checked above; records lie where `addresses` says.
         return unsafe {
             stream.launch(Kernel::ListTiles, (1, 1, 1), 1024, 0, &list)?;
-            if same_kernel(&shapes.gate, &shapes.up) {
+            if let Some(few) = &few {
+                let jobs = [
+                    (shapes.gate, gate.address, ExpertPart::Gate as u32),
+                    (shapes.up, up.address, ExpertPart::Up as u32),
+                ];
+                launch_few_grouped(stream, few[0], &jobs, limit, &first)?;
+            } else if same_kernel(&shapes.gate, &shapes.up) {
                 launch_split(stream, first, limit, 2)?;
             } else {
                 let first_piece = ExpertPart::Up as u32;
@@ -154,7 +168,13 @@ pub fn experts_tiles(
             }
             prepare()?;
             split(stream, gate, Some(up), (pairs, inner), Some(&listed), &parts.inner)?;
-            launch_split(stream, second, limit, 1)
+            match &few {
+                Some(few) => {
+                    let down = (shapes.down, buffers.out.address, ExpertPart::Down as u32);
+                    launch_few_grouped(stream, few[2], &[down], limit, &second)
+                }
+                None => launch_split(stream, second, limit, 1),
+            }
         };
     }
     let first = TileArguments {

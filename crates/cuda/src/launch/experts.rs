@@ -2,6 +2,7 @@
 
 use super::parts::{ExpertActivation, ExpertPartsArguments};
 use super::scored::{Scored, ScoredRouteArguments};
+use super::tile_few::{FEW_TILE, few_pairs};
 use super::tiles::SMALL_TOKENS;
 use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
 use crate::abi::{BlockKind, mirrors};
@@ -21,6 +22,7 @@ pub(super) struct RouteArguments {
     posted: u64,
     status: u64,
     copies: u64,
+    expert_scales: u64,
     guess: GuessArguments,
     experts: u32,
     k: u32,
@@ -134,6 +136,8 @@ pub struct Routing {
     /// Addresses of copies of the layer's records, `[experts]`: 0 where there is none, with [`super::COPYING`] where it
     /// is under way.
     pub copies: Option<Span<u64>>,
+    /// Factors of the chosen experts' weights, `[experts]`.
+    pub expert_scales: Option<Span<f32>>,
     /// What is guessed of the next layer.
     pub guess: Option<Guess>,
     /// Key of the layer's first expert.
@@ -142,7 +146,7 @@ pub struct Routing {
     pub k: usize,
     /// Whether weights are scaled to sum to one.
     pub normalise: bool,
-    /// What experts are chosen by, where it is not the softmax of the logits.
+    /// What experts are chosen by, where it is not the softmax of the logits alone.
     pub scored: Option<Scored>,
     /// Whether missing records are asked for.
     pub ask: bool,
@@ -179,6 +183,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         posted: routing.posted.address,
         status: routing.status.address,
         copies: routing.copies.map_or(0, |span| span.address),
+        expert_scales: routing.expert_scales.map_or(0, |span| span.address),
         guess: routing.guess.as_ref().map(GuessArguments::new).unwrap_or_default(),
         experts: experts as u32,
         k: k as u32,
@@ -196,6 +201,8 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         expect("depths", guess.depths.len(), DEPTH_WORDS);
     }
     expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
+    let scales = routing.expert_scales.map_or(experts, |span| span.len());
+    expect("factors of experts", scales, experts);
     let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
     if let Some(scored) = &routing.scored {
         let all = ScoredRouteArguments::new(arguments, scored, experts, k);
@@ -431,7 +438,7 @@ pub struct Groups {
 
 /// Most tiles that the pairs of a batch make.
 pub fn tile_limit(pairs: usize, experts: usize) -> usize {
-    pairs / SMALL_TOKENS + experts.min(pairs)
+    (pairs / SMALL_TOKENS).max(pairs.min(few_pairs(experts)) / FEW_TILE) + experts.min(pairs)
 }
 
 /// Sorts the choices `[tokens, k]` by expert.
@@ -510,15 +517,18 @@ pub fn combine(
         hidden: hidden as u32,
         k: k as u32,
     };
+    // Of few tokens, the columns are shared out as well.
+    let busy = 2 * stream.device().info().multiprocessors;
+    let slices = (busy / tokens.max(1)).clamp(1, hidden.div_ceil(256));
     // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch(Kernel::Combine, (tokens, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch(Kernel::Combine, (tokens, slices, 1), 256, 0, &arguments) }
 }
 
 mirrors! {
     GuessArguments as Guess { logits, table, guesses, depths, ended, device_slots, device_bytes };
     RouteArguments as RouteArguments {
-        logits, replaced, table, chosen, weights, addresses, uses, ring, posted, status, copies, guess, experts, k,
-        normalise, first_key, ring_mask, ask, layer, padding
+        logits, replaced, table, chosen, weights, addresses, uses, ring, posted, status, copies, expert_scales, guess,
+        experts, k, normalise, first_key, ring_mask, ask, layer, padding
     } for Route256, Route512, Route1024;
     EndedArguments as Ended { blocks, word, layer, padding };
     ExpertArguments as ExpertArguments {

@@ -1,6 +1,6 @@
 //! Launches of what lies between the products: norms, gates, convolution, delta rule.
 
-use super::{KEY_DIM_LIMIT, Kernel, expect};
+use super::{KEY_DIM_LIMIT, Kernel, RoundRing, StepRuns, expect};
 use crate::abi::{CONVOLVE_RUN, DELTA_BATCH, DELTA_BATCHES, mirrors};
 use crate::{CudaError, Span, Stream};
 
@@ -183,8 +183,24 @@ pub struct TokenPlaces {
     pub positions: Span<u32>,
     /// Sequence of each token.
     pub sequences: Span<u32>,
-    /// True when every token is a run of its own; false when all are one run.
+    /// True for a step, whose tokens are runs of their own unless `runs` says otherwise; false when all are one run.
     pub single: bool,
+    /// Of a step where a run may have several tokens.
+    pub runs: Option<StepRuns>,
+    /// A position behind all tokens of a run; not used where every token is its own, whose launches are recorded.
+    pub end: usize,
+}
+
+impl TokenPlaces {
+    /// Those of `tokens` tokens from `start` on. Runs are known of all tokens of a step alone.
+    pub fn part(&self, start: usize, tokens: usize) -> Self {
+        Self {
+            positions: self.positions.part(start, tokens),
+            sequences: self.sequences.part(start, tokens),
+            runs: self.runs.filter(|_| tokens == self.positions.len()),
+            ..*self
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -249,7 +265,7 @@ pub fn convolve(
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct DeltaArguments {
+pub(super) struct DeltaArguments {
     mixed: u64,
     beta: u64,
     decay: u64,
@@ -259,6 +275,11 @@ struct DeltaArguments {
     out: u64,
     sequences: u64,
     state_stride: u64,
+    ring: u64,
+    positions: u64,
+    starts: u64,
+    lags: u64,
+    ring_stride: u64,
     tokens: u32,
     channels: u32,
     key_heads: u32,
@@ -266,7 +287,7 @@ struct DeltaArguments {
     key_dim: u32,
     value_dim: u32,
     tiled: u32,
-    padding: u32,
+    ring_row: u32,
 }
 
 /// Shape of the delta rule.
@@ -282,6 +303,48 @@ pub struct DeltaShape {
     pub value_dim: usize,
     /// Whether value head `h` has key head `h % key_heads`, not `h / (value_heads / key_heads)`.
     pub tiled: bool,
+}
+
+impl DeltaShape {
+    /// Queries and keys of all heads, then values.
+    pub(super) fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+
+    /// What the kernels of a step and of short runs are told, of so many tokens; `rounds` where there are such.
+    pub(super) fn arguments(
+        &self,
+        places: &TokenPlaces,
+        step: &DeltaStep,
+        tokens: usize,
+        rounds: Option<(&RoundRing, StepRuns)>,
+    ) -> DeltaArguments {
+        let (ring, runs) = rounds.unzip();
+        DeltaArguments {
+            mixed: step.mixed.address,
+            beta: step.beta.address,
+            decay: step.decay.address,
+            rate: step.rate.address,
+            bias: step.bias.address,
+            state: step.states.address,
+            out: step.out.address,
+            sequences: places.sequences.address,
+            state_stride: step.stride as u64,
+            ring: ring.map_or(0, |ring| ring.values.address),
+            positions: places.positions.address,
+            starts: runs.map_or(0, |runs| runs.starts.address),
+            lags: runs.map_or(0, |runs| runs.lags.address),
+            ring_stride: ring.map_or(0, |ring| ring.stride as u64),
+            tokens: tokens as u32,
+            channels: self.channels() as u32,
+            key_heads: self.key_heads as u32,
+            value_heads: self.value_heads as u32,
+            key_dim: self.key_dim as u32,
+            value_dim: self.value_dim as u32,
+            tiled: u32::from(self.tiled),
+            ring_row: ring.map_or(0, |ring| ring.row as u32),
+        }
+    }
 }
 
 /// Where [`delta_rule`] reads and writes; one row per token.
@@ -315,8 +378,7 @@ pub fn delta_rule(
     places: &TokenPlaces,
     step: &DeltaStep,
 ) -> Result<(), CudaError> {
-    let tokens = places.positions.len();
-    let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
+    let (tokens, channels) = (places.positions.len(), shape.channels());
     assert!(
         shape.key_dim <= KEY_DIM_LIMIT && shape.key_dim.is_multiple_of(8),
         "key heads within the kernels' limit"
@@ -326,25 +388,7 @@ pub fn delta_rule(
     expect("decays", step.decay.len(), tokens * shape.value_heads);
     expect("outputs", step.out.len(), tokens * shape.value_heads * shape.value_dim);
     expect("state", step.states.len(), shape.value_heads * shape.key_dim * shape.value_dim);
-    let arguments = DeltaArguments {
-        mixed: step.mixed.address,
-        beta: step.beta.address,
-        decay: step.decay.address,
-        rate: step.rate.address,
-        bias: step.bias.address,
-        state: step.states.address,
-        out: step.out.address,
-        sequences: places.sequences.address,
-        state_stride: step.stride as u64,
-        tokens: tokens as u32,
-        channels: channels as u32,
-        key_heads: shape.key_heads as u32,
-        value_heads: shape.value_heads as u32,
-        key_dim: shape.key_dim as u32,
-        value_dim: shape.value_dim as u32,
-        tiled: u32::from(shape.tiled),
-        padding: 0,
-    };
+    let arguments = shape.arguments(places, step, tokens, None);
     let capable = stream.device().info().capability.0 >= 8;
     if !places.single && capable && matches!(shape.key_dim, 128 | 256) {
         return delta_chunk(stream, shape, places, step);
@@ -477,9 +521,9 @@ mirrors! {
         x, weight, tail, out, sequences, tokens, channels, kernel, single, tail_stride
     } for Convolve, ConvolveTail;
     DeltaArguments as DeltaArguments {
-        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
-        value_heads, key_dim, value_dim, tiled, padding
-    } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32;
+        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, ring, positions, starts, lags, ring_stride,
+        tokens, channels, key_heads, value_heads, key_dim, value_dim, tiled, ring_row
+    } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32, DeltaRound16, DeltaRound32;
     DeltaChunkArguments as DeltaChunkArguments {
         mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
         value_heads, key_dim, value_dim, tiled, padding

@@ -5,8 +5,8 @@
 
 pub use crate::abi::{
     BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FROM_COPY,
-    GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROW_DIM,
-    STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
+    GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROUND_PLACES,
+    ROW_DIM, STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
 };
 use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Device, Matrix, Span, Stream};
@@ -36,6 +36,12 @@ kernels! {
     SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
     NormAndRotate = "norm_and_rotate", Append = "append_key_values",
     AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4", AttendJoin = "attend_join",
+    AttendJoinChunk = "attend_join_chunk",
+    AttendPlainWide1 = "attend_plain_wide_1", AttendPlainWide2 = "attend_plain_wide_2",
+    AttendStepF16Dim512 = "attend_step_f16_512", AttendStepBf16Dim512 = "attend_step_bf16_512",
+    AttendChunkF16Dim512 = "attend_chunk_f16_512", AttendChunkBf16Dim512 = "attend_chunk_bf16_512",
+    AttendChunkF16Dim512Small = "attend_chunk_f16_512_small",
+    AttendChunkBf16Dim512Small = "attend_chunk_bf16_512_small",
     AttendStepF16Dim64 = "attend_step_f16_64", AttendStepF16Dim128 = "attend_step_f16_128",
     AttendStepF16Dim256 = "attend_step_f16_256", AttendStepBf16Dim64 = "attend_step_bf16_64",
     AttendStepBf16Dim128 = "attend_step_bf16_128", AttendStepBf16Dim256 = "attend_step_bf16_256",
@@ -47,9 +53,10 @@ kernels! {
     AttendStepQ8Dim256 = "attend_step_q8_256", AttendChunkQ8Dim128 = "attend_chunk_q8_128",
     AttendChunkQ8Dim256 = "attend_chunk_q8_256", AttendChunkQ8Small = "attend_chunk_q8_256_small",
     Convolve = "convolve",
-    ConvolveTail = "convolve_tail", NormaliseQueryKey = "normalise_query_key",
+    ConvolveTail = "convolve_tail", ConvolveRun = "convolve_run", NormaliseQueryKey = "normalise_query_key",
     DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16",
-    DeltaStep32 = "delta_step_32", DeltaPrepare = "delta_prepare",
+    DeltaStep32 = "delta_step_32", DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32",
+    DeltaPrepare = "delta_prepare",
     DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
     StepLinear = "step_linear",
     StepLinearAny = "step_linear_any",
@@ -71,6 +78,30 @@ kernels! {
     TileSplit4Narrow = "tile_split_4_narrow", TileSplit4Fine = "tile_split_4_fine",
     TileSplit4Small = "tile_split_4_small",
     TileSplit8 = "tile_split_8", TileSplit8Narrow = "tile_split_8_narrow",
+    FewColumns2x8 = "few_columns_2_8",
+    FewColumns2x16 = "few_columns_2_16",
+    FewColumns2Finex8 = "few_columns_2_fine_8",
+    FewColumns2Finex16 = "few_columns_2_fine_16",
+    FewColumns4x8 = "few_columns_4_8",
+    FewColumns4x16 = "few_columns_4_16",
+    FewColumns4Finex8 = "few_columns_4_fine_8",
+    FewColumns4Finex16 = "few_columns_4_fine_16",
+    FewColumns8x8 = "few_columns_8_8",
+    FewColumns8x16 = "few_columns_8_16",
+    FewColumns8Finex8 = "few_columns_8_fine_8",
+    FewColumns8Finex16 = "few_columns_8_fine_16",
+    FewRows2x8 = "few_rows_2_8",
+    FewRows2x16 = "few_rows_2_16",
+    FewRows2Finex8 = "few_rows_2_fine_8",
+    FewRows2Finex16 = "few_rows_2_fine_16",
+    FewRows4x8 = "few_rows_4_8",
+    FewRows4x16 = "few_rows_4_16",
+    FewRows4Finex8 = "few_rows_4_fine_8",
+    FewRows4Finex16 = "few_rows_4_fine_16",
+    FewRows8x8 = "few_rows_8_8",
+    FewRows8x16 = "few_rows_8_16",
+    FewRows8Finex8 = "few_rows_8_fine_8",
+    FewRows8Finex16 = "few_rows_8_fine_16",
     TileSplit8Fine = "tile_split_8_fine", TileSplit8Small = "tile_split_8_small", RankPartial = "rank_partial",
     RankFinal = "rank_final", Weigh = "weigh",
     TileBlocksQ40 = "tile_blocks_Q4_0",
@@ -98,7 +129,9 @@ kernels! {
     TileBlocksNvfp4 = "tile_blocks_NVFP4",
     TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
     TileBlocksFp8 = "tile_blocks_FP8",
-    AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs",
+    AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs", GeluPairs = "gelu_pairs",
+    Geglu = "geglu", NormRows = "norm_rows", NormBetween = "norm_between", NormJoin = "norm_join",
+    Scale = "scale_values", Cap = "cap_values",
     ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
     ExpertInnerPartsPlanes = "expert_inner_parts_planes", ExpertOuterPartsPlanes = "expert_outer_parts_planes",
     TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
@@ -123,7 +156,7 @@ kernels! {
 }
 
 /// Largest head of attention that the kernels serve.
-pub const HEAD_DIM_LIMIT: usize = 256;
+pub const HEAD_DIM_LIMIT: usize = 512;
 /// Largest key head of the delta rule that the kernels serve.
 pub const KEY_DIM_LIMIT: usize = 256;
 /// Blocks of the first pass of [`arg_max`]: words of its scratch per row.
@@ -294,10 +327,13 @@ mod experts;
 mod latent;
 mod mixer;
 mod parts;
+mod rounds;
+mod sandwich;
 mod scored;
 mod step;
 mod streams;
 mod tile_blocks;
+mod tile_few;
 mod tiles;
 pub use attention::*;
 pub use compressed::*;
@@ -308,9 +344,12 @@ pub use experts::*;
 pub use latent::*;
 pub use mixer::*;
 pub use parts::*;
+pub use rounds::*;
+pub use sandwich::*;
 pub use scored::*;
 pub use step::*;
 pub use streams::*;
+pub use tile_few::*;
 pub use tiles::*;
 
 /// Every structure that a kernel is launched with.
@@ -327,9 +366,12 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         latent::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,
+        rounds::LAYOUTS,
+        sandwich::LAYOUTS,
         scored::LAYOUTS,
         step::LAYOUTS,
         streams::LAYOUTS,
+        tile_few::LAYOUTS,
         tiles::LAYOUTS,
     ]
     .into_iter()

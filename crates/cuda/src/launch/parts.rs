@@ -1,4 +1,4 @@
-//! Launches of parts that only some families have: biases, rows of gate and up in turns, clamped activations
+//! Launches of parts that only some families have: biases, rows of gate and up in turns, clamped activations, GELU
 //! (`kernels/parts.cu`).
 
 use super::experts::ExpertArguments;
@@ -28,6 +28,8 @@ pub struct ExpertActivation {
     pub in_turns: bool,
     /// Whether the shared expert is clamped as well.
     pub shared: bool,
+    /// Whether the gate goes through GELU, approximated by a hyperbolic tangent, instead of SiLU.
+    pub gelu: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -40,6 +42,8 @@ struct ActivationArguments {
     limit: f32,
     in_turns: u32,
     shared: u32,
+    gelu: u32,
+    padding: u32,
 }
 
 impl ExpertActivation {
@@ -57,9 +61,18 @@ impl ExpertActivation {
         let [gate_bias, up_bias, down_bias] =
             self.biases.map_or([0; 3], |biases| biases.map(|bias| bias.address));
         let (alpha, limit) = self.clamped.unwrap_or((0.0, 0.0));
-        let in_turns = u32::from(self.in_turns);
-        let shared = u32::from(self.shared);
-        ActivationArguments { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared }
+        let [in_turns, shared, gelu] = [self.in_turns, self.shared, self.gelu].map(u32::from);
+        ActivationArguments {
+            gate_bias,
+            up_bias,
+            down_bias,
+            alpha,
+            limit,
+            in_turns,
+            shared,
+            gelu,
+            padding: 0,
+        }
     }
 }
 
@@ -162,6 +175,50 @@ pub fn limit(
     unsafe { stream.launch(Kernel::Limit, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
 }
 
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct GeluArguments {
+    gate: u64,
+    up: u64,
+    count: u64,
+}
+
+/// Makes of `count` values of `gate` and `up` what `silu(gate) * up` then is `gelu(gate) * up` of, the GELU
+/// approximated by a hyperbolic tangent.
+///
+/// # Errors
+/// The device failed.
+pub fn gelu_pairs(
+    stream: &Stream,
+    gate: Span<f32>,
+    up: Span<f32>,
+    count: usize,
+) -> Result<(), CudaError> {
+    expect("gate values", gate.len(), count);
+    expect("up values", up.len(), count);
+    let arguments = GeluArguments { gate: gate.address, up: up.address, count: count as u64 };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::GeluPairs, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
+}
+
+/// `gate = GELU(gate) * up` over `count` values.
+///
+/// # Errors
+/// The device failed.
+pub fn geglu(
+    stream: &Stream,
+    gate: Span<f32>,
+    up: Span<f32>,
+    count: usize,
+) -> Result<(), CudaError> {
+    expect("gate values", gate.len(), count);
+    expect("up values", up.len(), count);
+    let arguments = GeluArguments { gate: gate.address, up: up.address, count: count as u64 };
+    let grid = (count.div_ceil(256), 1, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch_overlapping(Kernel::Geglu, grid, 256, 0, &arguments) }
+}
+
 /// Makes of gate and up `[pairs, inner]`, as their matrices gave them, what `silu(gate) * up` then is the activation
 /// of; for the pairs whose expert has an address.
 ///
@@ -195,9 +252,10 @@ pub(super) fn prepare_pairs(
 
 mirrors! {
     BiasArguments as BiasArguments { x, bias, starts, width, experts } for AddBias;
-    ActivationArguments as Activation { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared };
+    ActivationArguments as Activation { gate_bias, up_bias, down_bias, alpha, limit, in_turns, shared, gelu, padding };
     PrepareArguments as PrepareArguments { gate, up, starts, addresses, activation, experts, inner } for PreparePairs;
     LimitArguments as LimitArguments { gate, up, count, limit, padding } for Limit;
+    GeluArguments as GeluArguments { gate, up, count } for GeluPairs, Geglu;
     ExpertPartsArguments as ExpertPartsArguments { experts, activation } for ExpertInnerParts, ExpertOuterParts,
         ExpertInnerPartsPlanes, ExpertOuterPartsPlanes;
 }

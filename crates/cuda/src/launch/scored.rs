@@ -1,5 +1,4 @@
-//! Routers whose scores are functions of each logit alone (`kernels/route_scored.cu`): what [`super::route`] is told of
-//! them.
+//! Routers with a bias of the choice alone (`kernels/route_scored.cu`): what [`super::route`] is told of them.
 
 use super::experts::RouteArguments;
 use super::{TOP_K_LIMIT, expect};
@@ -7,8 +6,13 @@ use crate::Span;
 use crate::abi::{ScoreKind, mirrors};
 
 /// What experts are chosen and weighed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Score {
+    /// The softmax over all experts' logits.
+    Softmax {
+        /// The least sum that weights are divided by.
+        least_sum: f32,
+    },
     /// The sigmoid of each logit.
     Sigmoid,
     /// The square root of the softplus of each logit.
@@ -58,7 +62,7 @@ pub(super) struct ScoredRouteArguments {
     kept: u32,
     scale: f32,
     columns: u32,
-    padding: u32,
+    least_sum: f32,
 }
 
 impl ScoredRouteArguments {
@@ -72,9 +76,10 @@ impl ScoredRouteArguments {
         if let Some(Given { columns, .. }) = scored.given {
             assert!((k..=TOP_K_LIMIT).contains(&columns), "enough experts given, and no more");
         }
-        let kind = match scored.score {
-            Score::Sigmoid => ScoreKind::Sigmoid,
-            Score::SqrtSoftplus => ScoreKind::SqrtSoftplus,
+        let (kind, least_sum) = match scored.score {
+            Score::Sigmoid => (ScoreKind::Sigmoid, 0.0),
+            Score::SqrtSoftplus => (ScoreKind::SqrtSoftplus, 0.0),
+            Score::Softmax { least_sum } => (ScoreKind::Softmax, least_sum),
         };
         Self {
             route,
@@ -87,13 +92,13 @@ impl ScoredRouteArguments {
             kept: kept as u32,
             scale: scored.scale,
             columns: scored.given.map_or(0, |given| given.columns as u32),
-            padding: 0,
+            least_sum,
         }
     }
 }
 
 mirrors! {
     ScoredRouteArguments as ScoredRouteArguments {
-        route, bias, next_bias, given, tokens, score, groups, kept, scale, columns, padding
+        route, bias, next_bias, given, tokens, score, groups, kept, scale, columns, least_sum
     } for RouteScored;
 }

@@ -121,6 +121,8 @@ pub struct StepConvolution {
     pub stride: usize,
     /// Sequence of each token.
     pub sequences: Span<u32>,
+    /// Where sequences have rounds: what they were fed, the position of each token, and its lag.
+    pub rounds: Option<(super::RoundRing, Span<u32>, Span<u32>)>,
 }
 
 /// What becomes of a product.
@@ -154,6 +156,12 @@ struct StepLinearArguments {
     tail: u64,
     sequences: u64,
     tail_stride: u64,
+    ring: u64,
+    positions: u64,
+    lags: u64,
+    ring_stride: u64,
+    ring_row: u32,
+    padding: u32,
     kernel: u32,
     jobs: u32,
     tiles_shift: u32,
@@ -205,6 +213,12 @@ pub fn step_linear(
         tail: 0,
         sequences: 0,
         tail_stride: 0,
+        ring: 0,
+        positions: 0,
+        lags: 0,
+        ring_stride: 0,
+        ring_row: 0,
+        padding: 0,
         kernel: 0,
         jobs: jobs.len() as u32,
         tiles_shift: tiles.trailing_zeros(),
@@ -267,6 +281,16 @@ pub fn step_linear(
             arguments.sequences = convolution.sequences.address;
             arguments.tail_stride = convolution.stride as u64;
             arguments.kernel = kernel as u32;
+            if let Some((ring, positions, lags)) = convolution.rounds {
+                assert_eq!(tokens, 1, "runs of several tokens are convolved apart");
+                expect("positions of tokens", positions.len(), tokens);
+                expect("lags of runs", lags.len(), tokens);
+                arguments.ring = ring.values.address;
+                arguments.positions = positions.address;
+                arguments.lags = lags.address;
+                arguments.ring_stride = ring.stride as u64;
+                arguments.ring_row = ring.row as u32;
+            }
         }
         let first_block = blocks as u32;
         let kind = kind as u32;
@@ -290,6 +314,7 @@ struct HeadsArguments {
     cache_keys: u64,
     cache_values: u64,
     positions: u64,
+    places: u64,
     sequences: u64,
     query_heads: u32,
     key_value_heads: u32,
@@ -300,7 +325,7 @@ struct HeadsArguments {
     epsilon: f32,
     kv_type: u32,
     magnitude: f32,
-    padding: u32,
+    norm_values: u32,
 }
 
 /// Where [`attention_heads`] reads and writes; one row per token.
@@ -312,8 +337,12 @@ pub struct HeadsStep {
     pub gated: bool,
     /// `[key_value_heads, dim]`
     pub keys: Span<f32>,
-    /// `[key_value_heads, dim]`
+    /// `[key_value_heads, dim]`; `keys` where these, as projected, are the values.
     pub values: Span<f32>,
+    /// Whether each head of the values is normed, without a weight.
+    pub norm_values: bool,
+    /// Positions of tokens in their sequences, by which heads turn.
+    pub positions: Span<u32>,
     /// `[dim]`
     pub query_norm: Span<f32>,
     /// `[dim]`
@@ -326,7 +355,7 @@ pub struct HeadsStep {
     pub queries: Span<f32>,
 }
 
-/// Norm and rotation of query and key heads; keys and values go to the cache.
+/// Norm and rotation of query and key heads; keys and values go to the cache, where `places` says.
 ///
 /// # Errors
 /// The device failed.
@@ -347,6 +376,7 @@ pub fn attention_heads(
     expect("norm of queries", step.query_norm.len(), shape.dim);
     expect("norm of keys", step.key_norm.len(), shape.dim);
     expect("sequences of tokens", places.sequences.len(), tokens);
+    expect("positions of tokens", step.positions.len(), tokens);
     assert!(2 * step.rotation.frequencies.len() <= shape.dim, "rotated values within a head");
     let arguments = HeadsArguments {
         query: step.projected.address,
@@ -358,7 +388,8 @@ pub fn attention_heads(
         out: step.queries.address,
         cache_keys: cache.keys.address,
         cache_values: cache.values.address,
-        positions: places.positions.address,
+        positions: step.positions.address,
+        places: places.positions.address,
         sequences: places.sequences.address,
         query_heads: shape.query_heads as u32,
         key_value_heads: shape.key_value_heads as u32,
@@ -369,7 +400,7 @@ pub fn attention_heads(
         epsilon: step.epsilon,
         kv_type: super::attention::cache_type(cache.kv_type),
         magnitude: step.rotation.magnitude,
-        padding: 0,
+        norm_values: u32::from(step.norm_values),
     };
     let grid = (shape.query_heads + shape.key_value_heads, tokens, 1);
     // SAFETY: the structure is the kernel's; lengths were checked above, positions and sequences by the caller's

@@ -67,7 +67,8 @@ pub enum SplitForm {
 }
 
 /// The form in which products of many tokens with this matrix take split activations; `None` where they take them as
-/// they are. Its address is the caller's to know: weights at a multiple of four, of blocks and floats of sixteen.
+/// they are. Its address is the caller's to know: weights at a multiple of four, scales of two, blocks and floats of
+/// sixteen.
 pub fn split_form(device: &Device, matrix: &Matrix) -> Option<SplitForm> {
     let whole = device.info().capability.0 >= 8 && matrix.columns().is_multiple_of(SPLIT_COLUMNS);
     let (form, alignment) = match matrix.quantised_bits() {
@@ -75,7 +76,9 @@ pub fn split_form(device: &Device, matrix: &Matrix) -> Option<SplitForm> {
         Some(_) => return None,
         None => (SplitForm::Blocks, 16),
     };
-    (whole && matrix.weight.is_multiple_of(alignment)).then_some(form)
+    let scales = [matrix.scales, matrix.biases].iter().all(|address| address.is_multiple_of(2));
+    let aligned = matrix.weight.is_multiple_of(alignment) && (form == SplitForm::Blocks || scales);
+    (whole && aligned).then_some(form)
 }
 
 /// The form in which an input of products with all these matrices is best split: blocks are slowest without, and floats
@@ -143,8 +146,11 @@ pub fn split(
         SplitForm::Affine => Kernel::SplitTokens,
         SplitForm::Blocks => Kernel::SplitTokensBlocks,
     };
+    // Of few rows, the columns are shared out as well.
+    let busy = 2 * stream.device().info().multiprocessors;
+    let slices = (busy / blocks.max(1)).clamp(1, columns.div_ceil(8 * 32));
     // SAFETY: the structure is the kernels'; lengths were checked above; tiles name rows of the values.
-    unsafe { stream.launch(kernel, (blocks, 1, 1), 256, 0, &arguments) }
+    unsafe { stream.launch(kernel, (blocks, slices, 1), 256, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]

@@ -15,7 +15,6 @@ pub mod cuda;
 pub mod gpu;
 mod prepared;
 
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +27,9 @@ pub use crate::model::register::Register;
 use crate::weights::{MatrixId, TableId, VectorId};
 use text::sampling::{Ranked, Wanted};
 
-pub use crate::sequences::{PAGE_TOKENS, Room, Run, SequenceId, Sequences, Snapshot, Suspended};
+pub use crate::sequences::{
+    PAGE_TOKENS, Room, Run, SequenceId, Sequences, Snapshot, SnapshotPart, Suspended,
+};
 pub use prepared::Listing;
 
 /// What the tokens of a batch are. Devices may compute the two in different ways, and with different bits.
@@ -66,6 +67,9 @@ impl Cancel for Uncancelled {
 /// What a device says that has no models without a norm before the head.
 const NORM_BEFORE_HEAD: &str = "models without a norm before the head are refused";
 
+/// What a device says that cannot compute a range of layers.
+const WHOLE_MODELS: &str = "this device computes whole models only";
+
 /// Refuses a batch that the plan does not allow: too many tokens, or one outside the vocabulary.
 fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), EngineError> {
     let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
@@ -80,7 +84,7 @@ fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), 
     Ok(())
 }
 
-/// A device that runs models.
+/// A device that runs models, or a range of a model's layers ([`crate::stages`]). Layers have the model's numbers.
 pub trait Backend {
     /// Makes an empty sequence.
     ///
@@ -96,12 +100,13 @@ pub trait Backend {
     ///
     /// # Errors
     /// There is no room, or the device failed.
-    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
     /// Sets `sequence` to a point of any sequence of this backend; what it held is forgotten.
     ///
     /// # Errors
     /// The device failed.
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
+    fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart)
+    -> Result<(), EngineError>;
     /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1
     /// where a token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.
     fn cut_tokens(&self) -> usize {
@@ -125,6 +130,12 @@ pub trait Backend {
     fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
         let _ = (sequence, tokens);
         Err(EngineError::Request("this device computes no rounds".to_owned()))
+    }
+
+    /// Most tokens of prompts of any sequences that are one batch, run to its end without another between its layers,
+    /// because each alone would cost almost as much. 0 where a prompt is a batch of its own.
+    fn joint_tokens(&self) -> usize {
+        0
     }
 
     /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
@@ -166,6 +177,23 @@ pub trait Backend {
     fn commit(&mut self);
     /// `Residual` = rows of `table` for the batch's tokens.
     fn embed(&mut self, table: MatrixId);
+    /// Copies `Residual` of the batch in progress to `to`: all that a layer leaves to the next. For a device behind
+    /// this one, which computes the layers that follow.
+    ///
+    /// # Errors
+    /// The device failed, or computes whole models only.
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        let _ = to;
+        Err(EngineError::Request(WHOLE_MODELS.to_owned()))
+    }
+    /// Sets `Residual` of the batch in progress to what the device before this one left.
+    ///
+    /// # Errors
+    /// As [`Backend::read_residual`].
+    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+        let _ = from;
+        Err(EngineError::Request(WHOLE_MODELS.to_owned()))
+    }
     /// Turns a model's operations into launches. Asked once, before the first batch, of a device that serves all of
     /// them ([`Program::check`]).
     fn prepare(&mut self, program: Arc<Program>);
@@ -204,6 +232,11 @@ pub trait Backend {
         None
     }
 
+    /// Says after which tokens of the batch next ones will be drawn one by one: their logits may be computed together.
+    fn expect_rows(&mut self, rows: &[usize]) {
+        let _ = rows;
+    }
+
     /// What a sampler wants of the logits after one token of the batch, into `out`, ranked on the device so that the
     /// row does not cross the bus. `None` where the device gives logits alone.
     fn rank(
@@ -239,66 +272,6 @@ pub trait Backend {
     fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
         let _ = live;
         Err(EngineError::Request("this device cannot go on after a panic".to_owned()))
-    }
-}
-
-/// What needs no device.
-impl dyn Backend + '_ {
-    /// Forgets a sequence and frees its state.
-    pub fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.sequences_mut().remove(sequence);
-    }
-
-    /// Tokens that the sequence holds.
-    pub fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.sequences().length(sequence)
-    }
-
-    /// [`Backend::take_snapshot`]. `base` is an earlier point of the same tokens, if there is one: what it holds need
-    /// not be held twice.
-    ///
-    /// # Errors
-    /// There is no room, or the device failed.
-    pub fn snapshot(
-        &mut self,
-        sequence: SequenceId,
-        base: Option<&Snapshot>,
-    ) -> Result<Snapshot, EngineError> {
-        let _ = base;
-        self.take_snapshot(sequence)
-    }
-
-    /// What can still be held.
-    pub fn room(&self) -> Room {
-        self.sequences().room()
-    }
-
-    /// Pages that `tokens` more of a sequence may take from the room while they are computed.
-    pub fn batch_pages(&self, tokens: usize) -> usize {
-        self.sequences().batch_pages(tokens)
-    }
-
-    /// Pages that a snapshot of a sequence takes once it has `length` tokens, without those it shares.
-    pub fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        self.sequences().snapshot_pages(sequence, length)
-    }
-
-    /// Reads a snapshot of `length` tokens, the pages of [`Snapshot::write_page`] before what
-    /// [`Snapshot::write_rest`] wrote. There must be room for its pages and state.
-    ///
-    /// # Errors
-    /// What `input` reports, or no room.
-    pub fn read_snapshot(
-        &mut self,
-        length: usize,
-        input: &mut dyn Read,
-    ) -> std::io::Result<Snapshot> {
-        self.sequences().read(length, input)
-    }
-
-    /// The snapshots that were asked for in the batch that has ended, in the order asked.
-    pub fn take_marks(&mut self) -> Vec<Snapshot> {
-        self.sequences_mut().take_marks()
     }
 }
 

@@ -165,6 +165,15 @@ pub struct StreamConfig {
 impl StreamConfig {
     /// Nothing in addition.
     pub const PLAIN: Self = Self { embedding_scale: 1.0, sandwich: false, softcap: None };
+
+    /// What is done to embeddings and to logits, which no operation says.
+    pub fn ends(&self) -> Vec<&'static str> {
+        let ends = [
+            (self.embedding_scale != 1.0, "scaled embeddings"),
+            (self.softcap.is_some(), "capped logits"),
+        ];
+        ends.into_iter().filter_map(|(has, what)| has.then_some(what)).collect()
+    }
 }
 
 /// Shape of layers of latent attention: keys and values of all heads are products of one row per token, the latent,

@@ -45,7 +45,7 @@ mod sandwich;
 use std::sync::Arc;
 
 use crate::EngineError;
-use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
+use crate::weights::{Catalog, MatrixId, Part, VectorId, VectorRole};
 use attention::Attention;
 pub(crate) use clock::Clock;
 pub use clock::StageTimes;
@@ -81,9 +81,15 @@ impl Model {
     pub fn declare(config: &ModelConfig, catalog: &mut Catalog<'_>) -> Result<Self, EngineError> {
         catalog.refuse_unknown()?;
         let (hidden, vocabulary) = (config.hidden, config.vocabulary);
+        let last = config.layers.len().saturating_sub(1);
+        catalog.begin(if config.tied_head { Part::Both(last) } else { Part::Before });
         let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
-        let layers = (0..config.layers.len()).map(|layer| declare_layer(config, layer, catalog));
+        let layers = (0..config.layers.len()).map(|layer| {
+            catalog.begin(Part::Layer(layer));
+            declare_layer(config, layer, catalog)
+        });
         let mut layers = layers.collect::<Result<Vec<_>, _>>()?;
+        catalog.begin(Part::Behind(last));
         let site = |it: &HyperConfig| it.declare_head(hidden, catalog);
         let merged = config.hyper.as_ref().map(site).transpose()?;
         if let (Some(site), Some(last)) = (merged, layers.last_mut()) {

@@ -416,15 +416,17 @@ impl Program {
         tables.collect()
     }
 
-    /// Asks a device for every operation whether it `serves` it.
+    /// Asks a device for every operation whether it `serves` it. `ends` are those of
+    /// [`super::config::StreamConfig::ends`] that it does not compute.
     ///
     /// # Errors
-    /// The operations that it refuses, by name, each with the first layer that has it.
+    /// What it refuses, by name, each operation with the first layer that has it.
     pub fn check(
         &self,
         config: &ModelConfig,
         kernels: &str,
         serves: impl Fn(&LayerSpec, &Op) -> Result<(), Refusal>,
+        ends: &[&str],
     ) -> Result<(), EngineError> {
         let mut refused: Vec<(String, usize)> = Vec::new();
         for (index, layer) in self.layers.iter().enumerate() {
@@ -434,14 +436,7 @@ impl Program {
                 }
             }
         }
-        // No operations: what embeds and what gives logits, which no GPU here does with them.
-        let stream = &config.stream;
-        for (has, what) in [
-            (stream.embedding_scale != 1.0, "scaled embeddings"),
-            (stream.softcap.is_some(), "capped logits"),
-        ] {
-            refused.extend(has.then(|| (what.to_owned(), 0)));
-        }
+        refused.extend(ends.iter().map(|&what| (what.to_owned(), 0)));
         if refused.is_empty() {
             return Ok(());
         }

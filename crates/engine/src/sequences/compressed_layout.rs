@@ -27,7 +27,9 @@ struct CompressedPlace {
 /// Sizes and places of all layers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompressedLayout {
-    /// By layer.
+    /// The first layer that the device computes.
+    first: usize,
+    /// By layer, from the first on.
     places: Vec<CompressedPlace>,
     head_dim: usize,
     index_dim: usize,
@@ -47,16 +49,27 @@ pub(crate) fn key_type(rows: KvType) -> Option<KvType> {
 }
 
 impl CompressedLayout {
+    /// Of all layers.
     pub(crate) fn new(config: &ModelConfig, kv_type: KvType) -> Self {
+        Self::of_layers(config, &(0..config.layers.len()), kv_type)
+    }
+
+    /// Of the layers that a device computes.
+    pub(crate) fn of_layers(
+        config: &ModelConfig,
+        computed: &Range<usize>,
+        kv_type: KvType,
+    ) -> Self {
         let Some(shape) = &config.compressed else { return Self::default() };
         let mut this = Self {
+            first: computed.start,
             head_dim: config.attention.head_dim,
             index_dim: shape.index.dim,
             window: shape.window,
             kv_type: Some(kv_type),
             ..Self::default()
         };
-        for layer in &config.layers {
+        for layer in &config.layers[computed.clone()] {
             let Mixer::Compressed(compression) = layer.mixer else { continue };
             let (state, page) = (this.state_values, this.page_bytes);
             this.places.push(CompressedPlace { state, page, compression });
@@ -84,8 +97,13 @@ impl CompressedLayout {
 
     /// Values of the state that belong to a layer.
     pub(crate) fn state_range(&self, layer: usize) -> Range<usize> {
-        let end = self.places.get(layer + 1).map_or(self.state_values, |next| next.state);
-        self.places[layer].state..end
+        let next = self.places.get(layer + 1 - self.first);
+        self.place(layer).state..next.map_or(self.state_values, |next| next.state)
+    }
+
+    /// A layer that the device computes.
+    fn place(&self, layer: usize) -> &CompressedPlace {
+        &self.places[layer - self.first]
     }
 
     /// Bytes of a compressed row.
@@ -104,13 +122,13 @@ impl CompressedLayout {
 
     /// Where a compressed row lies in its page.
     pub(crate) fn row(&self, layer: usize, row: usize) -> Range<usize> {
-        let start = self.places[layer].page + row * self.row_bytes();
+        let start = self.place(layer).page + row * self.row_bytes();
         start..start + self.row_bytes()
     }
 
     /// Where keys of the indexer lie in a page: those of its first `rows` rows.
     pub(crate) fn keys(&self, layer: usize, rows: Range<usize>) -> Range<usize> {
-        let place = &self.places[layer];
+        let place = self.place(layer);
         let all = PAGE_TOKENS / place.compression.map_or(1, |it| it.ratio);
         let start = place.page + all * self.row_bytes();
         start + rows.start * self.key_bytes()..start + rows.end * self.key_bytes()
@@ -118,7 +136,7 @@ impl CompressedLayout {
 
     /// The parts of a layer's state: the window (bytes of rows), values and gates of rows, values and gates of keys.
     pub(crate) fn parts<'s>(&self, layer: usize, state: &'s mut [f32]) -> [&'s mut [f32]; 5] {
-        let compression = self.places[layer].compression;
+        let compression = self.place(layer).compression;
         let tail = compression.map_or(0, |it| self.tail_values(it, self.head_dim));
         let keys = compression.filter(|it| it.overlap);
         let keys = keys.map_or(0, |it| self.tail_values(it, self.index_dim));
@@ -131,8 +149,8 @@ impl CompressedLayout {
 
     /// Where values of the last tokens lie in a layer's state, for rows and for keys; their gates follow.
     pub(crate) fn tails(&self, layer: usize) -> [usize; 2] {
-        let rows =
-            self.places[layer].compression.map_or(0, |it| self.tail_values(it, self.head_dim));
+        let compression = self.place(layer).compression;
+        let rows = compression.map_or(0, |it| self.tail_values(it, self.head_dim));
         [self.window_values(), self.window_values() + 2 * rows]
     }
 
@@ -183,7 +201,7 @@ impl CompressedLayout {
             return std::iter::once(0..self.page_bytes).collect();
         }
         let mut ranges = Vec::new();
-        for (layer, place) in self.places.iter().enumerate() {
+        for (layer, place) in (self.first..).zip(&self.places) {
             let Some(compression) = place.compression else { continue };
             let rows = tokens / compression.ratio;
             let start = self.row(layer, 0).start;

@@ -8,7 +8,7 @@ use store::LayerId;
 use super::layout::{Part, SequenceLayout};
 use super::pool::Pooled;
 use super::port::{Memory, Region, StateMemory};
-use super::snapshot::{PAGE_TOKENS, SharedPage, Snapshot};
+use super::snapshot::{PAGE_TOKENS, SharedPage, SnapshotPart};
 use super::{SequenceId, Sequences, full};
 use crate::EngineError;
 
@@ -17,7 +17,7 @@ use crate::EngineError;
 struct Mark {
     /// Index of the run.
     run: usize,
-    /// As in [`Snapshot`].
+    /// As in [`SnapshotPart`].
     state: Option<Pooled<Vec<f32>>>,
 }
 
@@ -97,15 +97,15 @@ impl Sequences {
         &mut self,
         memory: &mut M,
         sequence: SequenceId,
-    ) -> Result<Snapshot, EngineError> {
+    ) -> Result<SnapshotPart, EngineError> {
         let (place, length) = (sequence.place(), self.length(sequence));
         let mut state = self.new_state()?;
         if let Some(state) = &mut state {
             self.read_state(memory, place, length, state).map_err(Into::into)?;
         }
         let pages = self.copy_pages(memory, place, length).map_err(Into::into)?;
-        let rows = Arc::clone(self.layout.page_rows());
-        Ok(Snapshot { length, pages: pages.ok_or_else(full)?, rows, state: state.map(Arc::new) })
+        let (pages, layout) = (pages.ok_or_else(full)?, Arc::clone(&self.layout));
+        Ok(SnapshotPart { length, pages, layout, state: state.map(Arc::new) })
     }
 
     /// Sets a sequence to a point of any. After a failure it is undefined.
@@ -116,7 +116,7 @@ impl Sequences {
         &mut self,
         memory: &mut M,
         sequence: SequenceId,
-        snapshot: &Snapshot,
+        snapshot: &SnapshotPart,
     ) -> Result<(), EngineError> {
         let place = sequence.place();
         if let Some(state) = &snapshot.state {
@@ -139,13 +139,15 @@ impl Sequences {
         self.marked.clear();
         let mut failed = Ok(());
         for Mark { run, state } in self.take_pending().0 {
-            let (place, length) = (self.spans[run].sequence.place(), self.spans[run].end());
+            let (sequence, length) = (self.spans[run].sequence, self.spans[run].end());
+            let place = sequence.place();
             match self.copy_pages(memory, place, length) {
                 Ok(Some(pages)) => {
-                    let (rows, state) = (Arc::clone(self.layout.page_rows()), state.map(Arc::new));
-                    self.marked.push(Snapshot { length, pages, rows, state });
+                    let (layout, state) = (Arc::clone(&self.layout), state.map(Arc::new));
+                    let part = SnapshotPart { length, pages, layout, state };
+                    self.marked.push((sequence, Some(part)));
                 }
-                Ok(None) => {}
+                Ok(None) => self.marked.push((sequence, None)),
                 Err(error) => failed = Err(error),
             }
         }
@@ -290,7 +292,7 @@ impl Sequences {
         &mut self,
         memory: &mut M,
         place: usize,
-        snapshot: &Snapshot,
+        snapshot: &SnapshotPart,
     ) -> Result<(), M::Error> {
         let holders: Vec<Option<usize>> = (snapshot.pages.iter().enumerate())
             .map(|(number, page)| self.held.place_with(place, number, page))

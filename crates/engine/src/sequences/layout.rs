@@ -5,7 +5,9 @@
 //! then the values of the layers that keep every position, or their latent rows alone, or compressed rows. The state
 //! of a snapshot holds the recurrent states of all delta layers, then their convolution tails, then what layers of
 //! compressed attention keep, then rings of rows, then windows. Layers are named by their number in the model; those
-//! that a device does not have would keep nothing.
+//! that a device does not compute keep nothing. Each kind is in the order of layers, so that what devices with a range
+//! of layers each have of a kind, one after the other, is what one device has of it
+//! ([`SequenceLayout::page_kinds`], [`SequenceLayout::state_kinds`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) enum Kept {
     State,
     /// What compressed attention keeps, in the state and in pages.
     Compressed,
+    /// Nothing: another device computes the layer.
+    Nothing,
 }
 
 /// How a device lays out rows of keys and values.
@@ -76,7 +80,7 @@ pub(crate) struct SequenceLayout {
     /// By layer: what it keeps, and its number among the layers that keep the same.
     layers: Vec<(Kept, usize)>,
     /// How many layers keep each.
-    counts: [usize; 4],
+    counts: [usize; 5],
     /// Keys and values, or rows that are both.
     sides: usize,
     /// Bytes of one position's keys in one layer that keeps every position.
@@ -96,11 +100,22 @@ pub(crate) struct SequenceLayout {
 }
 
 impl SequenceLayout {
-    /// Rows of `kv_type`, in the device's form.
+    /// Of a device that computes all layers: rows of `kv_type`, in the device's form.
     pub(crate) fn new(config: &ModelConfig, kv_type: KvType, form: RowForm) -> Self {
-        let mut counts = [0; 4];
-        let kept = config.layers.iter().map(|layer| {
+        Self::of_layers(config, &(0..config.layers.len()), kv_type, form)
+    }
+
+    /// Of a device that computes these layers.
+    pub(crate) fn of_layers(
+        config: &ModelConfig,
+        computed: &Range<usize>,
+        kv_type: KvType,
+        form: RowForm,
+    ) -> Self {
+        let mut counts = [0; 5];
+        let kept = config.layers.iter().enumerate().map(|(index, layer)| {
             let kept = match layer.mixer {
+                _ if !computed.contains(&index) => Kept::Nothing,
                 Mixer::Attention if layer.kept_window().is_some() => Kept::Window,
                 Mixer::Attention | Mixer::Latent => Kept::Paged,
                 Mixer::DeltaNet => Kept::State,
@@ -130,15 +145,21 @@ impl SequenceLayout {
                 RowForm::Rows => (delta.value_heads * delta.key_dim * delta.value_dim, tail),
             }
         });
-        let all = config.layers.iter().filter_map(|layer| layer.kept_window());
+        let windows_of = |layers: Range<usize>| {
+            config.layers[layers].iter().filter_map(|layer| layer.kept_window())
+        };
         let windows = match form {
             RowForm::Blocks => {
-                let block = PAGE_TOKENS * window_row;
-                Windows::Rings(all.map(|window| WindowRing::new(window, block)).collect())
+                let (own, block) = (windows_of(computed.clone()), PAGE_TOKENS * window_row);
+                Windows::Rings(own.map(|window| WindowRing::new(window, block)).collect())
             }
-            RowForm::Rows => Windows::Rows(all.max().map(WindowRows::new)),
+            RowForm::Rows => {
+                // As wide as on one device.
+                let widest = windows_of(0..config.layers.len()).max();
+                Windows::Rows(widest.map(WindowRows::new))
+            }
         };
-        let compressed = CompressedLayout::new(config, kv_type);
+        let compressed = CompressedLayout::of_layers(config, computed, kv_type);
         let of_side = match form {
             RowForm::Blocks => heads,
             RowForm::Rows => 1,
@@ -146,7 +167,10 @@ impl SequenceLayout {
         let strips = sides * counts[Kept::Paged as usize] * of_side;
         let mut strips = vec![Strips::of_tokens(strips, heads * head / of_side)];
         strips.extend(compressed.strips());
-        let side = SideLayout::new(config, kv_type, PageRows::new(strips.clone()).bytes());
+        let side = {
+            let page = PageRows::new(strips.clone()).bytes();
+            SideLayout::of_layers(config, computed, kv_type, page)
+        };
         strips.extend(Some(side.strips()).filter(|it| it.count > 0));
         let rows = Arc::new(PageRows::new(strips));
         let row = heads * head;
@@ -178,6 +202,7 @@ impl SequenceLayout {
 
     /// The number of a layer among those that keep the same.
     pub(crate) fn index(&self, layer: LayerId) -> usize {
+        debug_assert!(self.kept(layer) != Kept::Nothing, "{layer:?} is another device's");
         self.layers[layer.index()].1
     }
 
@@ -298,6 +323,23 @@ impl SequenceLayout {
         start..start + self.window_values(index)
     }
 
+    /// The kinds of rows of a page, where each lies: rows of every position, compressed rows, index keys.
+    pub(super) fn page_kinds(&self) -> [Range<usize>; 3] {
+        let paged = self.paged_sides() * self.side_bytes();
+        let compressed = paged + self.compressed.page_bytes;
+        [0..paged, paged..compressed, compressed..self.page_bytes()]
+    }
+
+    /// The kinds of values of a snapshot's state, where each lies: recurrent states, convolution tails, what compressed
+    /// attention keeps, rings of rows, windows.
+    pub(super) fn state_kinds(&self) -> [Range<usize>; 5] {
+        let states = self.count(Kept::State) * self.state;
+        let (compressed, side) =
+            (self.memory_range(Memory::Compressed), self.memory_range(Memory::Side));
+        let windows = side.end..self.state_values();
+        [0..states, states..compressed.start, compressed, side, windows]
+    }
+
     /// Values of a snapshot's state.
     pub(crate) fn state_values(&self) -> usize {
         self.window_start(self.count(Kept::Window))
@@ -312,8 +354,8 @@ impl SequenceLayout {
     pub(super) fn round_tokens(&self) -> usize {
         let windows = match &self.windows {
             Windows::Rings(rings) => rings.iter().map(|ring| ring.part_tokens()).min(),
-            // Rows are moved to the front of their place before a step: where they were is not known afterwards.
-            Windows::Rows(rows) => rows.map(|_| 1),
+            // A round's rows lie behind those that are seen, and a base never moves past what was kept.
+            Windows::Rows(_) => None,
         };
         let others = self.compressed.round_tokens().min(self.side.round_tokens());
         windows.unwrap_or(usize::MAX).min(others)

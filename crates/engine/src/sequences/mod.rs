@@ -22,7 +22,7 @@ mod tests;
 mod window_ring;
 mod window_rows;
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
 pub(crate) use self::compressed_layout::{CompressedLayout, key_type};
@@ -34,8 +34,8 @@ pub(crate) use self::port::{Memory, Region, StateMemory};
 use self::rounds::Round;
 pub(crate) use self::side_layout::{Ring, SideLayout};
 use self::snapshot::Page;
-pub(crate) use self::snapshot::SharedPage;
-pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, Suspended};
+pub(crate) use self::snapshot::{BlankPart, SharedPage};
+pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, SnapshotPart, Suspended};
 pub(crate) use self::window_rows::WindowRows;
 use crate::EngineError;
 
@@ -128,7 +128,7 @@ pub struct Sequences {
     states: Pool<Vec<f32>>,
     spans: Vec<Span>,
     marks: Marks,
-    marked: Vec<Snapshot>,
+    marked: Vec<(SequenceId, Option<SnapshotPart>)>,
 }
 
 fn full() -> EngineError {
@@ -330,8 +330,9 @@ impl Sequences {
         self.finish_marks(memory)
     }
 
-    /// The snapshots that were asked for in the batch that has ended, in the order asked.
-    pub(crate) fn take_marks(&mut self) -> Vec<Snapshot> {
+    /// The snapshots that were asked for in the batch that has ended and their sequences, in the order asked; `None` of
+    /// one for whose pages there was no room.
+    pub(crate) fn take_marks(&mut self) -> Vec<(SequenceId, Option<SnapshotPart>)> {
         std::mem::take(&mut self.marked)
     }
 
@@ -361,12 +362,13 @@ impl Sequences {
         (tokens, residual)
     }
 
-    /// A snapshot of `length` tokens from outside.
-    pub(crate) fn read(&self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
-        let count = self.layout.pages(length);
+    /// Memory for a snapshot of `length` tokens from outside.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(crate) fn blank(&self, length: usize) -> io::Result<BlankPart> {
         let state = self.new_state().map_err(io::Error::other)?;
-        let rows = self.layout.page_rows();
-        snapshot::read_snapshot(length, rows, (&self.pages, count), state, input)
+        BlankPart::new(length, &self.layout, &self.pages, state)
     }
 
     /// What can still be held.

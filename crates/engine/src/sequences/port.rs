@@ -63,6 +63,19 @@ pub(crate) trait StateMemory {
     fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), Self::Error>;
     /// Copies regions to others of the same length that do not overlap with them.
     fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Self::Error>;
+    /// Puts regions of a place aside that a round is about to write over, until they are put back or the place's next
+    /// round begins; gives their bytes, one after the other, unless the device holds them.
+    fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, Self::Error> {
+        let mut bytes = vec![0; regions.iter().map(|region| region.bytes).sum()];
+        if !regions.is_empty() {
+            self.read(regions, &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+    /// Writes regions back that were put aside; `bytes` are those that were given for them.
+    fn put_back(&mut self, regions: &[Region], bytes: &[u8]) -> Result<(), Self::Error> {
+        if regions.is_empty() { Ok(()) } else { self.write(regions, bytes) }
+    }
     /// Fills regions with zeros. Those of a layer's state and of a layer's tail are whole.
     fn clear(&mut self, regions: &[Region]) -> Result<(), Self::Error>;
 }

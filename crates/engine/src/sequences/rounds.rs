@@ -15,7 +15,7 @@ pub(super) struct Round {
     /// Position of its first token.
     position: usize,
     tokens: usize,
-    /// What it has written over, token by token.
+    /// What it has written over, token by token; nothing where the device holds that.
     overwritten: Vec<u8>,
 }
 
@@ -49,11 +49,7 @@ impl Sequences {
             let (place, position) = (span.sequence.place(), span.position);
             let tokens = position..span.end();
             let regions = tokens.flat_map(|position| self.layout.overwritten(place, position));
-            let regions: Vec<_> = regions.collect();
-            let mut overwritten = vec![0; regions.iter().map(|region| region.bytes).sum()];
-            if !regions.is_empty() {
-                memory.read(&regions, &mut overwritten)?;
-            }
+            let overwritten = memory.put_aside(&regions.collect::<Vec<_>>())?;
             let round = Round { position, tokens: span.tokens, overwritten };
             self.places[place].round = Some(round);
         }
@@ -83,13 +79,9 @@ impl Sequences {
         }
         let lost = length..round.position + round.tokens;
         let regions = lost.flat_map(|position| self.layout.overwritten(sequence.place(), position));
-        let regions: Vec<_> = regions.collect();
-        if !regions.is_empty() {
-            let each = round.overwritten.len() / round.tokens;
-            let bytes = &round.overwritten[tokens * each..];
-            memory.write(&regions, bytes).map_err(Into::into)?;
-        }
-        Ok(())
+        let each = round.overwritten.len() / round.tokens;
+        let bytes = &round.overwritten[tokens * each..];
+        memory.put_back(&regions.collect::<Vec<_>>(), bytes).map_err(Into::into)
     }
 
     /// Tokens at the end of a sequence that its recurrent states do not have yet.

@@ -57,8 +57,18 @@ pub(crate) struct SideLayout {
 }
 
 impl SideLayout {
-    /// What `config`'s layers keep; index keys begin at byte `page` of a page.
-    pub(crate) fn new(config: &ModelConfig, kv_type: KvType, mut page: usize) -> Self {
+    /// What all of `config`'s layers keep; index keys begin at byte `page` of a page.
+    pub(crate) fn new(config: &ModelConfig, kv_type: KvType, page: usize) -> Self {
+        Self::of_layers(config, &(0..config.layers.len()), kv_type, page)
+    }
+
+    /// What the layers keep that a device computes.
+    pub(crate) fn of_layers(
+        config: &ModelConfig,
+        computed: &Range<usize>,
+        kv_type: KvType,
+        mut page: usize,
+    ) -> Self {
         let mut this = Self { unit: 1, ..Self::default() };
         if let Some(index) = &config.index {
             // Caches in which keys are in 4 bits are refused for these models.
@@ -66,7 +76,8 @@ impl SideLayout {
             (this.unit, this.key_bytes) = (index.unit, kind.bytes_of_head(index.dim));
         }
         for (layer, spec) in config.layers.iter().enumerate() {
-            let index = config.index.filter(|_| spec.mixer == Mixer::Attention);
+            let computed = computed.contains(&layer);
+            let index = config.index.filter(|_| computed && spec.mixer == Mixer::Attention);
             let index = index.map(|index| this.push(index.kept_tokens(), index.dim));
             this.keys.push(page);
             if index.is_some() {
@@ -74,7 +85,8 @@ impl SideLayout {
                 page += PAGE_TOKENS / this.unit * this.key_bytes;
             }
             this.index.push(index);
-            let ngrams = config.ngrams.as_ref().filter(|it| it.place(layer).is_some());
+            let ngrams = config.ngrams.as_ref();
+            let ngrams = ngrams.filter(|it| computed && it.place(layer).is_some());
             let width = config.streams() * config.hidden + 1;
             let ngrams = ngrams.map(|ngrams| this.push(ngrams.kept_tokens(), width));
             this.ngrams.push(ngrams);

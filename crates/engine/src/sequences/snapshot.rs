@@ -3,62 +3,78 @@
 //! A snapshot has everything that a sequence carried at one position: the pages of keys and values up to there,
 //! shared with the sequence and with other snapshots and never written again by any of them, and a copy of
 //! the recurrent state, which cannot be rolled back. Any sequence can be set to it, bit for bit; none is changed by it.
+//!
+//! Where several devices have a range of layers each, each has a part ([`SnapshotPart`]). The bytes that a snapshot
+//! writes do not show it: kind by kind, the parts' bytes follow each other in the order of layers
+//! ([`SequenceLayout::page_kinds`], [`SequenceLayout::state_kinds`]), as one device has them.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use super::copies::Marks;
-use super::page_rows::PageRows;
+use super::layout::SequenceLayout;
 use super::pool::{Pool, Pooled};
 
 /// Positions of one page of keys and values.
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 
-/// Keys and values of [`PAGE_TOKENS`] positions in every layer that has pages, as [`PageRows`] says.
+/// Keys and values of [`PAGE_TOKENS`] positions in every layer that has pages, as [`super::page_rows::PageRows`] says.
 pub(crate) type Page = Vec<u8>;
 
 /// A page of several holders.
 pub(crate) type SharedPage = Arc<Pooled<Page>>;
 
-/// A point in a sequence that any sequence can go on from.
+/// What one device has of a snapshot.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub struct SnapshotPart {
     /// Tokens that the sequence held.
-    pub(crate) length: usize,
+    pub(super) length: usize,
     /// Pages of the positions before `length`.
-    pub(crate) pages: Vec<SharedPage>,
-    /// Where rows of tokens lie in a page.
-    pub(crate) rows: Arc<PageRows>,
+    pub(super) pages: Vec<SharedPage>,
+    /// Where everything lies in a page and in the state.
+    pub(super) layout: Arc<SequenceLayout>,
     /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
-    pub(crate) state: Option<Arc<Pooled<Vec<f32>>>>,
+    pub(super) state: Option<Arc<Pooled<Vec<f32>>>>,
 }
 
-impl Snapshot {
+impl SnapshotPart {
     /// Tokens before the point.
-    pub fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// The point at `length`, before this one; `None` for models with state of a fixed size, which has no
-    /// way back.
-    pub fn truncated(&self, length: usize) -> Option<Self> {
-        (self.state.is_none() && length <= self.length).then(|| Self {
-            length,
-            pages: self.pages[..length.div_ceil(PAGE_TOKENS)].to_vec(),
-            rows: Arc::clone(&self.rows),
-            state: None,
-        })
+    /// Bytes of a page, 0 without any.
+    fn page_bytes(&self) -> usize {
+        self.pages.first().map_or(0, |page| page.len())
     }
 
-    /// Pages that only this snapshot holds: what dropping it would free.
-    pub fn exclusive_pages(&self) -> usize {
-        self.pages.iter().filter(|page| Arc::strong_count(page) == 1).count()
+    /// A page as files have it: behind its last row are zeros.
+    fn clean_page(&self, index: usize) -> Cow<'_, [u8]> {
+        let Some(page) = self.pages.get(index) else { return Cow::Borrowed(&[]) };
+        let bytes: &Page = page;
+        let tokens = self.length - index * PAGE_TOKENS;
+        if tokens >= PAGE_TOKENS {
+            return Cow::Borrowed(bytes);
+        }
+        // The buffer has had other pages before, another client's as well, and a point may lie before the end of what
+        // was computed: behind the last row is nothing that a file may have.
+        let mut own = bytes.clone();
+        self.layout.page_rows().clear_rest(&mut own, tokens);
+        Cow::Owned(own)
     }
 
-    /// Bytes of recurrent state.
-    pub fn state_bytes(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| size_of_val(state.as_slice()) as u64)
+    fn truncated(&self, length: usize) -> Self {
+        let pages = length.div_ceil(PAGE_TOKENS).min(self.pages.len());
+        let layout = Arc::clone(&self.layout);
+        Self { length, pages: self.pages[..pages].to_vec(), layout, state: None }
     }
+}
+
+/// A point in a sequence that any sequence can go on from: of each device of the model a part, in the order of layers.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    parts: Vec<SnapshotPart>,
 }
 
 /// What a backend can still hold.
@@ -119,19 +135,61 @@ fn read_values<const N: usize, T>(
 }
 
 impl Snapshot {
+    /// A snapshot of what the devices of a model have, in the order of their layers.
+    pub(crate) fn of(parts: Vec<SnapshotPart>) -> Self {
+        assert!(parts.windows(2).all(|two| two[0].length == two[1].length), "parts of one point");
+        Self { parts }
+    }
+
+    /// What each device has of it.
+    pub(crate) fn parts(&self) -> &[SnapshotPart] {
+        &self.parts
+    }
+
+    /// Tokens before the point.
+    pub fn length(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.length)
+    }
+
+    /// The point at `length`, before this one; `None` for models with state of a fixed size, which has no
+    /// way back.
+    pub fn truncated(&self, length: usize) -> Option<Self> {
+        let has_way = self.parts.iter().all(|part| part.state.is_none()) && length <= self.length();
+        has_way.then(|| Self { parts: self.parts.iter().map(|it| it.truncated(length)).collect() })
+    }
+
+    /// Pages that only this snapshot holds: what dropping it would free on every device.
+    pub fn exclusive_pages(&self) -> usize {
+        let own = |part: &SnapshotPart| {
+            part.pages.iter().filter(|page| Arc::strong_count(page) == 1).count()
+        };
+        self.parts.iter().filter(|part| !part.pages.is_empty()).map(own).min().unwrap_or(0)
+    }
+
+    /// Bytes of recurrent state.
+    pub fn state_bytes(&self) -> u64 {
+        let states = self.parts.iter().filter_map(|part| part.state.as_ref());
+        states.map(|state| size_of_val(state.as_slice()) as u64).sum()
+    }
+
     /// Pages whose every position is before the point: functions of the tokens before their end.
     pub fn full_pages(&self) -> usize {
-        self.length / PAGE_TOKENS
+        self.length() / PAGE_TOKENS
     }
 
     /// Bytes that [`Snapshot::write_page`] writes; 0 for a snapshot without pages.
     pub fn page_bytes(&self) -> u64 {
-        self.pages.first().map_or(0, |page| page.len() as u64)
+        self.parts.iter().map(|part| part.page_bytes() as u64).sum()
+    }
+
+    /// Pages, the last of which may not be full.
+    fn pages(&self) -> usize {
+        self.parts.iter().map(|part| part.pages.len()).max().unwrap_or(0)
     }
 
     /// Bytes that [`Snapshot::write_rest`] writes.
     pub fn rest_bytes(&self) -> u64 {
-        let pages = (self.pages.len() - self.full_pages()) as u64;
+        let pages = self.pages().saturating_sub(self.full_pages()) as u64;
         pages * self.page_bytes() + self.state_bytes()
     }
 
@@ -141,16 +199,16 @@ impl Snapshot {
     /// # Errors
     /// What `out` reports.
     pub fn write_page(&self, index: usize, out: &mut dyn Write) -> io::Result<()> {
-        let bytes: &Page = &self.pages[index];
-        let tokens = self.length - index * PAGE_TOKENS;
-        if tokens >= PAGE_TOKENS {
-            return out.write_all(bytes);
+        let pages = self.parts.iter().filter(|part| !part.pages.is_empty());
+        let pages: Vec<_> = pages.map(|part| (part.clean_page(index), &part.layout)).collect();
+        if let [(page, _)] = &pages[..] {
+            return out.write_all(page);
         }
-        // The buffer has had other pages before, another client's as well, and a point may lie before the end of what
-        // was computed: behind the last row is nothing that a file may have.
-        let mut own = bytes.clone();
-        self.rows.clear_rest(&mut own, tokens);
-        out.write_all(&own)
+        let kinds: Vec<_> = pages.iter().map(|(page, it)| (page, it.page_kinds())).collect();
+        for kind in 0..kinds.first().map_or(0, |(_, kinds)| kinds.len()) {
+            kinds.iter().try_for_each(|(page, kinds)| out.write_all(&page[kinds[kind].clone()]))?;
+        }
+        Ok(())
     }
 
     /// Writes the page that is not full, if there is one, and the recurrent state.
@@ -158,32 +216,81 @@ impl Snapshot {
     /// # Errors
     /// What `out` reports.
     pub fn write_rest(&self, out: &mut dyn Write) -> io::Result<()> {
-        (self.full_pages()..self.pages.len()).try_for_each(|index| self.write_page(index, out))?;
-        match &self.state {
-            Some(state) => write_values(state, f32::to_le_bytes, out),
-            None => Ok(()),
+        (self.full_pages()..self.pages()).try_for_each(|index| self.write_page(index, out))?;
+        let states = self.parts.iter();
+        let states = states.filter_map(|it| Some((it.state.as_ref()?, it.layout.state_kinds())));
+        let states: Vec<_> = states.collect();
+        for kind in 0..states.first().map_or(0, |(_, kinds)| kinds.len()) {
+            for (state, kinds) in &states {
+                write_values(&state[kinds[kind].clone()], f32::to_le_bytes, out)?;
+            }
         }
+        Ok(())
     }
 }
 
-/// Reads a snapshot of `length` tokens from outside: `count` pages of `rows` into memory of `pages`, then the recurrent
-/// state that [`Snapshot::write_rest`] wrote into `state`.
-pub(crate) fn read_snapshot(
+/// A part of a snapshot before its content is read.
+pub(crate) struct BlankPart {
     length: usize,
-    rows: &Arc<PageRows>,
-    (pages, count): (&Pool<Page>, usize),
-    mut state: Option<Pooled<Vec<f32>>>,
-    input: &mut dyn Read,
-) -> io::Result<Snapshot> {
-    let full = || io::Error::other("no room for another snapshot");
-    let mut read = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut page = pages.take().ok_or_else(full)?;
-        input.read_exact(&mut page)?;
-        read.push(Arc::new(page));
+    pages: Vec<Pooled<Page>>,
+    layout: Arc<SequenceLayout>,
+    state: Option<Pooled<Vec<f32>>>,
+}
+
+impl BlankPart {
+    /// Of `length` tokens: pages from `pages`, and memory for the state.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(super) fn new(
+        length: usize,
+        layout: &Arc<SequenceLayout>,
+        pages: &Pool<Page>,
+        state: Option<Pooled<Vec<f32>>>,
+    ) -> io::Result<Self> {
+        let full = || io::Error::other("no room for another snapshot");
+        let taken = (0..layout.pages(length)).map(|_| pages.take().ok_or_else(full));
+        Ok(Self {
+            length,
+            pages: taken.collect::<Result<_, _>>()?,
+            layout: Arc::clone(layout),
+            state,
+        })
     }
-    if let Some(state) = &mut state {
-        read_values(state, f32::from_le_bytes, input)?;
+}
+
+impl Snapshot {
+    /// Reads a snapshot into the parts of its devices: its pages, then the recurrent state that
+    /// [`Snapshot::write_rest`] wrote.
+    ///
+    /// # Errors
+    /// What `input` reports.
+    pub(crate) fn read(mut parts: Vec<BlankPart>, input: &mut dyn Read) -> io::Result<Self> {
+        let pages = parts.iter().map(|part| part.pages.len()).max().unwrap_or(0);
+        let kinds = |part: &BlankPart| (part.layout.page_kinds(), part.layout.state_kinds());
+        let kinds: Vec<_> = parts.iter().map(kinds).collect();
+        for index in 0..pages {
+            for kind in 0..kinds[0].0.len() {
+                for (part, (kinds, _)) in parts.iter_mut().zip(&kinds) {
+                    if let Some(page) = part.pages.get_mut(index) {
+                        input.read_exact(&mut page[kinds[kind].clone()])?;
+                    }
+                }
+            }
+        }
+        for kind in 0..kinds.first().map_or(0, |kinds| kinds.1.len()) {
+            for (part, (_, kinds)) in parts.iter_mut().zip(&kinds) {
+                if let Some(state) = &mut part.state {
+                    read_values(&mut state[kinds[kind].clone()], f32::from_le_bytes, input)?;
+                }
+            }
+        }
+        let part = |BlankPart { length, pages, layout, state }| SnapshotPart {
+            length,
+            pages: pages.into_iter().map(Arc::new).collect(),
+            layout,
+            state: state.map(Arc::new),
+        };
+        Ok(Self::of(parts.into_iter().map(part).collect()))
     }
-    Ok(Snapshot { length, pages: read, rows: Arc::clone(rows), state: state.map(Arc::new) })
 }

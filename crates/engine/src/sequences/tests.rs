@@ -142,11 +142,13 @@ impl World {
     }
 
     fn snapshot(&mut self, sequence: SequenceId) -> Option<Snapshot> {
-        self.sequences.snapshot(&mut self.device, sequence).ok()
+        let part = self.sequences.snapshot(&mut self.device, sequence).ok()?;
+        Some(Snapshot::of(vec![part]))
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot, text: &[u32]) {
-        self.sequences.restore(&mut self.device, sequence, snapshot).unwrap();
+        let part = &snapshot.parts()[0];
+        self.sequences.restore(&mut self.device, sequence, part).unwrap();
         self.texts.insert(sequence.0, text.to_vec());
     }
 
@@ -230,6 +232,7 @@ impl World {
             }
             Kept::State => parts.extend([Part::Tail, Part::State]),
             Kept::Compressed => parts.push(Part::Compressed),
+            Kept::Nothing => unreachable!("a device that computes all layers"),
         }
         for part in parts {
             if part != Part::Window {
@@ -333,9 +336,9 @@ fn every_token_finds_what_the_tokens_before_it_left() {
                     let marks: &[usize] = if room.states > 0 { &[0] } else { &[] };
                     let marked = [world.texts[&sequence.0].clone(), runs[0].1.clone()].concat();
                     world.run(&runs, false, marks);
-                    kept.extend(
-                        world.sequences.take_marks().into_iter().map(|it| (it, marked.clone())),
-                    );
+                    let marks = world.sequences.take_marks();
+                    let parts = marks.into_iter().filter_map(|(_, part)| part);
+                    kept.extend(parts.map(|it| (Snapshot::of(vec![it]), marked.clone())));
                 }
                 (5 | 6, Some(_)) => {
                     let fits = |it: &&SequenceId| world.texts[&it.0].len() < CONTEXT;
@@ -362,7 +365,8 @@ fn every_token_finds_what_the_tokens_before_it_left() {
                     assert!(file == clean_file(&layout, &text), "{case}: {} tokens", text.len());
                     filed += 1;
                     drop(snapshot);
-                    let read = world.sequences.read(text.len(), &mut file.as_slice()).unwrap();
+                    let blank = world.sequences.blank(text.len()).unwrap();
+                    let read = Snapshot::read(vec![blank], &mut file.as_slice()).unwrap();
                     kept.push((read, text));
                     if kept.len() > 8 {
                         kept.remove(0);

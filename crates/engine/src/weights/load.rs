@@ -10,7 +10,7 @@ use store::format::Extent;
 use store::trunk::{LoadMode, Trunk, TrunkError};
 
 use super::table::{Table, TablePlace};
-use super::{Catalog, MatrixId, PART_BYTES, VectorPlace, VectorRole, Weights, extents_of};
+use super::{Catalog, MatrixId, PART_BYTES, Part, VectorPlace, VectorRole, Weights, extents_of};
 use crate::EngineError;
 
 impl Catalog<'_> {
@@ -23,6 +23,9 @@ impl Catalog<'_> {
         let mut all = HashMap::new();
         let mut loaded: Option<(Extent, Trunk)> = None;
         for (index, place) in self.matrices.iter().enumerate() {
+            if !self.loads(place.part) {
+                continue;
+            }
             let Some(derived) = &place.derived else { continue };
             let known = loaded.take().filter(|(extent, _)| *extent == place.tensor.weight);
             let (extent, trunk) = match known {
@@ -44,7 +47,7 @@ impl Catalog<'_> {
         Ok(all)
     }
 
-    /// Reads everything declared. `progress` hears the bytes done so far.
+    /// Reads everything declared of what is loaded ([`Catalog::restrict`]). `progress` hears the bytes done so far.
     ///
     /// # Errors
     /// What [`Trunk::load`] reports.
@@ -63,9 +66,9 @@ impl Catalog<'_> {
         Ok(Weights { trunk, derived, matrices: self.matrices, vectors, tables })
     }
 
-    /// Reads everything declared a part at a time, for a device with memory of its own: `each` is handed every
-    /// matrix once, in the order declared, and no more than [`PART_BYTES`] or one matrix are held. Gives the
-    /// decoded vectors. `progress` hears the bytes done so far.
+    /// Reads everything declared of what is loaded a part at a time, for a device with memory of its own: `each` is
+    /// handed every matrix once, in the order declared, and no more than [`PART_BYTES`] or one matrix are held. Gives
+    /// the decoded vectors. `progress` hears the bytes done so far.
     ///
     /// # Errors
     /// What [`Trunk::load`] or `each` reports.
@@ -78,26 +81,30 @@ impl Catalog<'_> {
         let vectors = self.load_vectors()?;
         self.check_copies()?;
         self.check_numbers()?;
+        let wanted =
+            (0..self.matrices.len()).filter(|&index| self.loads(self.matrices[index].part));
+        let wanted: Vec<usize> = wanted.collect();
         let (mut first, mut done) = (0, 0);
-        while first < self.matrices.len() {
+        while first < wanted.len() {
             let (mut next, mut bytes) = (first, 0);
-            while next < self.matrices.len() {
-                let more = self.matrices[next].bytes();
+            while next < wanted.len() {
+                let more = self.matrices[wanted[next]].bytes();
                 if next > first && bytes + more > PART_BYTES {
                     break;
                 }
                 bytes += more;
                 next += 1;
             }
-            let extents = extents_of(self.matrices[first..next].iter());
+            let places = wanted[first..next].iter().map(|&index| (index, &self.matrices[index]));
+            let extents = extents_of(places.clone().map(|(_, place)| place));
             let before = done;
             let part = Trunk::load(self.checkpoint, &extents, mode, self.checked, &mut |bytes| {
                 progress(before + bytes)
             });
             let part = part.map_err(stopped)?;
             done += bytes;
-            for (index, place) in self.matrices[first..next].iter().enumerate() {
-                let id = MatrixId((first + index) as u32);
+            for (index, place) in places {
+                let id = MatrixId(index as u32);
                 match &place.derived {
                     None => each(id, place.source(&part))?,
                     Some(derived) => {
@@ -112,13 +119,17 @@ impl Catalog<'_> {
     }
 
     fn load_vectors(&self) -> Result<Vec<Vec<f32>>, EngineError> {
-        let extents: Vec<Extent> = self.vectors.iter().map(|vector| vector.extent).collect();
+        let wanted = self.vectors.iter().filter(|vector| self.loads(vector.part));
+        let extents: Vec<Extent> = wanted.map(|vector| vector.extent).collect();
         let mut goes_on = |_| ControlFlow::Continue(());
         let small =
             Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
                 .map_err(stopped)?;
         let zero_centred = self.checkpoint.norms_are_zero_centred;
         let each = |place: &VectorPlace| {
+            if !self.loads(place.part) {
+                return Ok(Vec::new());
+            }
             let vector = decode(place, small.bytes(place.extent), zero_centred);
             match vector.iter().position(|value| !value.is_finite()) {
                 None => Ok(vector),
@@ -132,17 +143,21 @@ impl Catalog<'_> {
         self.vectors.iter().map(each).collect()
     }
 
-    /// Reads the tables declared, in order.
+    /// Reads the tables declared, in order; those that are not loaded are empty.
     ///
     /// # Errors
     /// What [`Trunk::load`] reports, a number outside its table's range, or one that a row has twice.
     pub(crate) fn read_tables(&self) -> Result<Vec<Table>, EngineError> {
-        let extents: Vec<Extent> = self.tables.iter().map(|table| table.extent).collect();
+        let wanted = self.tables.iter().filter(|(_, part)| self.loads(*part));
+        let extents: Vec<Extent> = wanted.map(|(table, _)| table.extent).collect();
         let mut goes_on = |_| ControlFlow::Continue(());
         let small =
             Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
                 .map_err(stopped)?;
-        let decode = |place: &TablePlace| {
+        let decode = |(place, part): &(TablePlace, Part)| {
+            if !self.loads(*part) {
+                return Ok(Table::default());
+            }
             place.decode(small.bytes(place.extent)).map_err(|found| {
                 let file = self.file(place.extent).display();
                 EngineError::tensor(&place.name, format!("{file}: {found}"))
@@ -169,7 +184,7 @@ impl Catalog<'_> {
 
     /// Compares what was declared to be the same.
     fn check_copies(&self) -> Result<(), EngineError> {
-        for [copy, of] in &self.copies {
+        for ([copy, of], _) in self.copies.iter().filter(|(_, part)| self.loads(*part)) {
             if !self.checkpoint.same_bytes(copy, of)? {
                 let found = format!(
                     "differs from {of}, which config.json says that it is (tie_word_embeddings): set that to false to \

@@ -49,16 +49,17 @@ impl Catalog<'_> {
             return Err(EngineError::tensor(name, found));
         }
         self.used.insert(name.to_owned());
-        self.row_tables.push(name.to_owned());
+        self.row_tables.push((name.to_owned(), self.part));
         Ok(RowTableId(self.row_tables.len() as u32 - 1))
     }
 
-    /// The tables declared, in order.
+    /// The tables declared of what is loaded, in order.
     fn row_tables(&self) -> impl Iterator<Item = &RowTable> {
-        self.row_tables.iter().map(|name| &self.checkpoint.row_tables[name])
+        let loaded = self.row_tables.iter().filter(|(_, part)| self.loads(*part));
+        loaded.map(|(name, _)| &self.checkpoint.row_tables[name])
     }
 
-    /// Opens the tables declared, in order, each as `options` says.
+    /// Opens the tables declared of what is loaded, in order, each as `options` says.
     ///
     /// # Errors
     /// What [`RowStore::open`] reports.

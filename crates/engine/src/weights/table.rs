@@ -66,6 +66,7 @@ impl TablePlace {
 }
 
 /// A table of whole numbers. No row has a number twice.
+#[derive(Default)]
 pub struct Table {
     columns: usize,
     numbers: Vec<u16>,

@@ -125,6 +125,7 @@ fn snapshots_and_marks_go_on_as_texts_from_the_start() {
         let mut pass = engine.start(&runs, &[0, 1]).unwrap();
         while !engine.advance(&mut pass, &Uncancelled).unwrap() {}
         let marks = engine.backend().take_marks();
+        let marks: Vec<_> = marks.into_iter().map(|(_, mark)| mark).collect();
         assert_eq!(marks.iter().map(Snapshot::length).collect::<Vec<_>>(), [17, 18]);
         assert!(bits(&mut engine, 59) == alone(&mut engine, &tokens), "{case}: the marked batch");
         for mark in &marks {

@@ -53,6 +53,7 @@ fn model() -> Demo {
     };
     let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
     let limits = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: 128,
         logit_rows: 1,
         sequences: 1,

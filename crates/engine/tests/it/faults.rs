@@ -4,7 +4,7 @@
 //! truncated or written over while the engine runs, with the real engines.
 
 use std::fs;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,13 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::stages::Stage;
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use store::cache::{
     ExpertStore, ReadCause, SlotBudget, StorageMode, StoreCounters, StoreError, StoreOptions,
 };
+use store::format::Checkpoint;
 use store::io::{Fault, FaultPlan, FaultRates, IoEngine, Simulator};
 use store::trunk::{LoadMode, TrunkError};
 
@@ -40,15 +42,56 @@ fn engine(folder: &Path, options: StoreOptions) -> (Engine, Arc<ExpertStore>) {
 
 /// As [`engine`], with the dense weights brought into memory by `load`.
 fn loaded(folder: &Path, options: StoreOptions, load: LoadMode) -> (Engine, Arc<ExpertStore>) {
-    let checkpoint = Arc::new(store::format::open(folder).unwrap());
+    let checkpoint = store::format::open(folder).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
+    let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
+    let layers = 0..config.layers.len();
+    let (backend, experts) = backend(&checkpoint, &config, layers, options, load);
+    (Engine::new(config, model, Box::new(backend), CHUNK), experts)
+}
+
+/// An engine of two stages, the second from layer `cut` on. `options` are those of the store of stage `faulty`, whose
+/// store is given.
+fn cut_engine(
+    folder: &Path,
+    options: StoreOptions,
+    cut: usize,
+    faulty: usize,
+) -> (Engine, Arc<ExpertStore>) {
+    let checkpoint = store::format::open(folder).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
+    let mut both = [options, StoreOptions::new(StorageMode::Budget, 1)];
+    both.rotate_right(faulty);
+    let ranges = [0..cut, cut..config.layers.len()];
+    let mut stores = Vec::new();
+    let stages = ranges.into_iter().zip(both).map(|(layers, options)| {
+        let (backend, store) =
+            backend(&checkpoint, &config, layers.clone(), options, LoadMode::Read);
+        stores.push(store);
+        Stage { layers, backend: Box::new(backend) }
+    });
+    let stages = stages.collect();
+    (Engine::over(config, model, stages, CHUNK).unwrap(), stores.swap_remove(faulty))
+}
+
+fn backend(
+    checkpoint: &Checkpoint,
+    config: &ModelConfig,
+    layers: Range<usize>,
+    options: StoreOptions,
+    load: LoadMode,
+) -> (CpuBackend, Arc<ExpertStore>) {
+    let mut catalog = Catalog::new(checkpoint);
+    Model::declare(config, &mut catalog).unwrap();
+    catalog.restrict(layers.clone());
     let weights = catalog.load(load, &mut |_| ControlFlow::Continue(())).unwrap();
     let slots = SlotBudget::Steps(1);
     let options = StoreOptions { slots, minimum_slots: config.moe.top_k, ..options };
-    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let own = Arc::new(checkpoint.experts_of(&layers));
+    let experts = Arc::new(ExpertStore::open(own, options).unwrap());
     let limits = CpuOptions {
+        layers,
         batch_tokens: CHUNK,
         logit_rows: CHUNK,
         sequences: 1,
@@ -63,11 +106,11 @@ fn loaded(folder: &Path, options: StoreOptions, load: LoadMode) -> (Engine, Arc<
     };
     let compute =
         Compute::new(ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto });
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    let shapes = expert_shapes(checkpoint, config).unwrap();
     let compute = compute.unwrap();
     let backend =
         CpuBackend::new(config.clone(), weights, experts.clone(), shapes, compute, limits);
-    (Engine::new(config, model, Box::new(backend.unwrap()), CHUNK), experts)
+    (backend.unwrap(), experts)
 }
 
 /// One request: a prompt and greedy tokens. All logits of the generated positions.
@@ -150,6 +193,29 @@ fn whichever_read_fails_the_next_request_is_served_to_the_bit() {
             assert!(experts.counters().errors <= 1);
         }
         assert!(failed > 10, "{case}: {failed} requests failed");
+    }
+}
+
+#[test]
+fn a_read_that_fails_in_any_stage_fails_its_request_alone() {
+    let folder = golden("qwen35-calm-mlx-mixed");
+    let (expected, _) = healthy(&folder, StorageMode::Budget);
+    for faulty in [0, 1] {
+        let mut failed = 0;
+        for k in (0..40).step_by(7) {
+            let context = format!("stage {faulty}: read {k}");
+            let plan: FaultPlan = Box::new(move |read| match read.number == k {
+                true => Fault::Error(5),
+                false => Fault::None,
+            });
+            let options = simulated(StorageMode::Budget, plan, k);
+            let (mut engine, experts) = cut_engine(&folder, options, 2, faulty);
+            failed += usize::from(!judged(request(&mut engine), &expected, &context));
+            assert!(request(&mut engine).unwrap() == expected, "{context}: the next request");
+            assert!(experts.counters().errors <= 1, "{context}");
+            assert!(engine.counters().errors == experts.counters().errors, "{context}");
+        }
+        assert!(failed >= 3, "stage {faulty}: {failed} requests failed");
     }
 }
 

@@ -41,6 +41,7 @@ fn engine(slots: usize) -> (Engine, Arc<ExpertStore>, Recorder) {
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let experts = store(slots);
     let limits = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: 64,
         logit_rows: 1,
         sequences: 1,

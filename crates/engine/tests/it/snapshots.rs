@@ -203,7 +203,7 @@ fn files_hold_nothing_but_their_own_tokens() {
             let runs = runs.map(|tokens| Run { sequence, tokens });
             let mut pass = used.start(&runs, &[0]).unwrap();
             while !used.advance(&mut pass, &Uncancelled).unwrap() {}
-            let mark = used.backend().take_marks().swap_remove(0);
+            let (_, mark) = used.backend().take_marks().swap_remove(0);
             used.drop_sequence(sequence);
             assert!(file_of(&mark) == expected, "{what}: marked");
             // A point before the end of what was kept, and a file of an earlier build, which did not clear.
@@ -278,6 +278,7 @@ fn marks_inside_a_batch_are_snapshots() {
         let mut pass = engine.start(&runs, &[0, 1]).unwrap();
         while !engine.advance(&mut pass, &Uncancelled).unwrap() {}
         let marks = engine.backend().take_marks();
+        let marks: Vec<_> = marks.into_iter().map(|(_, mark)| mark).collect();
         assert_eq!(marks.iter().map(Snapshot::length).collect::<Vec<_>>(), [47, 48]);
         let whole = [text(2, 30), tokens.clone()].concat();
         assert!(bits(&mut engine, 59) == alone(&mut engine, &whole), "{case}: the marked batch");

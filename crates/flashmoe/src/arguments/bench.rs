@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    ArithmeticChoice, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, DriverArguments, IoChoice,
+    ArithmeticChoice, ByteSize, DeltaChoice, Devices, DraftChoice, DriverArguments, IoChoice,
     KvChoice, KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
-    SlotCount, StorageChoice, memory_size,
+    SlotCount, Split, StorageChoice, memory_size,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -42,7 +42,10 @@ pub(crate) struct BenchArguments {
     pub(crate) seed: u64,
     /// What computes
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: DeviceChoice,
+    pub(crate) device: Devices,
+    /// Layers of each of several devices
+    #[arg(long, value_name = "LAYERS", default_value = "auto")]
+    pub(crate) split: Split,
     /// Hard caps on the GPU memory taken (list)
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) vram: Vec<ByteSize>,
@@ -169,7 +172,8 @@ impl BenchArguments {
                                 for k in optional(self.experts_per_token.len()) {
                                     all.push(ModelArguments {
                                         model: self.model.clone(),
-                                        device: self.device,
+                                        device: self.device.clone(),
+                                        split: self.split.clone(),
                                         vram: self.vram.get(vram).copied(),
                                         predict,
                                         driver: self.driver,

@@ -42,7 +42,9 @@ pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
 };
 use values::on_full;
-pub(crate) use values::{Age, ByteSize, DeviceChoice, SlotCount, memory_size, token_count};
+pub(crate) use values::{
+    Age, ByteSize, DeviceChoice, Devices, SlotCount, Split, memory_size, token_count,
+};
 
 /// The version with its commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");

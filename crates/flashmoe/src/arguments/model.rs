@@ -8,7 +8,7 @@ use engine::drafts::{DraftSource, Drafting};
 
 use super::DriverArguments;
 use super::repetition::RepetitionArguments;
-use super::values::{ByteSize, DeviceChoice, SlotCount, memory_size, seed};
+use super::values::{ByteSize, Devices, SlotCount, Split, memory_size, seed};
 use crate::failure::Failure;
 
 /// The model and how it is held.
@@ -30,9 +30,13 @@ pub(crate) struct ModelArguments {
     )]
     pub(crate) context: Option<u32>,
     /// What computes: `auto`, `cpu`, `cuda` or `cuda:N` (NVIDIA), `gpu` or `gpu:N` (any GPU through Vulkan or Metal);
-    /// `auto` takes the first usable NVIDIA GPU, else the processor
+    /// `auto` takes the first usable NVIDIA GPU, else the processor. Several, as in `cpu,cpu`, compute a range of the
+    /// layers each; GPUs do not yet
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
-    pub(crate) device: DeviceChoice,
+    pub(crate) device: Devices,
+    /// Layers of each of several devices: `auto`, or as in `20,20`; answers stay the same
+    #[arg(long, value_name = "LAYERS", default_value = "auto", help_heading = "Computation")]
+    pub(crate) split: Split,
     /// Threads that compute on the processor (default: its cores)
     #[arg(
         short = 't',
@@ -113,7 +117,7 @@ pub(crate) struct ModelArguments {
     /// generator fitted to real models, for benchmarks
     #[arg(long, value_name = "SOURCE", default_value = "model", help_heading = "Computation")]
     pub(crate) routing: RoutingChoice,
-    /// Compute drafts of the next tokens together with an answer's last one (processor); answers stay the same
+    /// Compute drafts of the next tokens together with an answer's last one (processor, CUDA); answers stay the same
     #[arg(long, value_name = "SOURCE", default_value = "off", help_heading = "Computation")]
     pub(crate) draft: DraftChoice,
 }

@@ -23,10 +23,13 @@ pub(crate) enum LogFormat {
 }
 
 /// `flashmoe serve`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) model: ModelArguments,
+    /// Further models: requests name one, which is loaded when it is asked for and unloaded when others need its room
+    #[arg(value_name = "MODEL")]
+    pub(crate) more: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) sampling: SamplingArguments,
     /// Address to listen on; one that other machines can reach needs --api-key
@@ -62,11 +65,21 @@ pub(crate) struct ServeArguments {
     /// machine serves to itself may, while --host is a loopback address
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
-    /// Name of the model that clients see (default: the folder's)
+    /// Name of the model that clients see (default: the folder's); of several models once for each, in their order
     #[arg(long, value_name = "NAME")]
-    pub(crate) served_name: Option<String>,
-    /// Conversations computed together (default: up to 4, as many as leave each a long context)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) served_name: Vec<String>,
+    /// Names of the models that are named by those of the hub, not by the commit of their folder
+    #[arg(skip)]
+    pub(crate) hub_names: Vec<Option<String>>,
+    /// Another model, as if it were named after the first: for the configuration file (may be repeated)
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) also: Vec<PathBuf>,
+    /// Of several models, most that are loaded at once: each gets as large a part of the memory (default: all)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) models_max: Option<u8>,
+    /// Conversations in progress at a time; a step computes a token of up to eight of them (default: up to 4, as many
+    /// as leave each a long context)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) sequences: Option<u8>,
     /// Requests that may wait; further ones are refused
     #[arg(long, value_name = "N", default_value_t = QUEUE_DEFAULT)]
@@ -103,6 +116,10 @@ pub(crate) struct ServeArguments {
     /// Most bytes that this server writes to it in a second
     #[arg(long, value_name = "SIZE", default_value = "200M")]
     pub(crate) cache_shared_rate: ByteSize,
+    /// Folder for conversations that clients save by a name (`POST /slots/0?action=save`, then restore) (default: they
+    /// may not)
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) slot_save_path: Option<PathBuf>,
     /// On SIGTERM: how long work is still taken while /readyz says no, for routers to learn of it
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(crate) drain_delay: Age,

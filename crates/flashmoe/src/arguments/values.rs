@@ -212,6 +212,80 @@ impl fmt::Display for DeviceChoice {
     }
 }
 
+/// `--device`: one, or one for each stage of a model, `cuda:0,cuda:1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Devices(Vec<DeviceChoice>);
+
+impl Devices {
+    /// What computes; of several the first, which are of one kind.
+    pub(crate) fn first(&self) -> DeviceChoice {
+        self.0[0]
+    }
+
+    /// Those of all stages.
+    pub(crate) fn all(&self) -> &[DeviceChoice] {
+        &self.0
+    }
+}
+
+impl FromStr for Devices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let devices = text.split(',').map(str::parse).collect::<Result<Vec<DeviceChoice>, _>>()?;
+        let kind = |device: &DeviceChoice| std::mem::discriminant(device);
+        if devices.len() > 1 && devices.contains(&DeviceChoice::Auto) {
+            return Err("auto chooses one device; name each of several, as in cpu,cpu".to_owned());
+        }
+        if devices.iter().any(|device| kind(device) != kind(&devices[0])) {
+            let reason = "devices of several kinds give answers that depend on where layers are: name devices of one";
+            return Err(reason.to_owned());
+        }
+        Ok(Self(devices))
+    }
+}
+
+impl fmt::Display for Devices {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.0.iter().map(DeviceChoice::to_string).collect();
+        out.write_str(&names.join(","))
+    }
+}
+
+/// `--split`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// As even as layers allow.
+    Auto,
+    /// Layers of each stage.
+    Layers(Vec<usize>),
+}
+
+impl FromStr for Split {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let counts = text.split(',').map(str::parse).collect::<Result<Vec<u16>, _>>();
+        let wrong = |_| format!("{} is no split; write auto, or layers, as in 20,20", quoted(text));
+        Ok(Self::Layers(counts.map_err(wrong)?.into_iter().map(usize::from).collect()))
+    }
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => write!(out, "auto"),
+            Self::Layers(counts) => {
+                let counts: Vec<_> = counts.iter().map(usize::to_string).collect();
+                out.write_str(&counts.join(","))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +304,31 @@ mod tests {
         }
         for text in ["", "gpus", "gpu:", "cuda:", "cuda:-1", "cuda:x"] {
             assert!(text.parse::<DeviceChoice>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_devices_are_of_one_kind() {
+        let devices: Devices = "cuda:0,cuda:2".parse().unwrap();
+        assert_eq!(devices.all(), [DeviceChoice::Cuda(0), DeviceChoice::Cuda(2)]);
+        assert_eq!(
+            (devices.first(), &*devices.to_string()),
+            (DeviceChoice::Cuda(0), "cuda:0,cuda:2")
+        );
+        assert_eq!("cpu".parse::<Devices>().unwrap().all(), [DeviceChoice::Cpu]);
+        assert_eq!("cpu,cpu,cpu".parse::<Devices>().unwrap().all().len(), 3);
+        for text in ["", "cpu,", "cpu,gpu", "cuda,gpu:0", "auto,auto", "auto,cpu"] {
+            assert!(text.parse::<Devices>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_split_is_a_list_of_layers() {
+        for text in ["auto", "20,20", "1,2,3", "7"] {
+            assert_eq!(text.parse::<Split>().unwrap().to_string(), text);
+        }
+        for text in ["", "20,", "a,b", "-1,2", "70000,1"] {
+            assert!(text.parse::<Split>().is_err(), "{text}");
         }
     }
 

@@ -22,6 +22,8 @@ mod report;
 mod run;
 mod score;
 mod serve;
+mod served;
+mod several;
 mod synth;
 mod table;
 mod trace;

@@ -91,7 +91,8 @@ pub(crate) fn assumed(
     arguments: &ModelArguments,
     serves: Result<(), EngineError>,
 ) -> Result<Choice> {
-    let (Some((vram, _)), true) = (machine.gpu, arguments.device != DeviceChoice::Cpu) else {
+    let (Some((vram, _)), true) = (machine.gpu, arguments.device.first() != DeviceChoice::Cpu)
+    else {
         return Ok(Choice::Cpu { because: None });
     };
     serves.map_err(Failure::engine)?;
@@ -199,11 +200,11 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         return Err(Failure::usage(reason).into());
     }
     if let Some(option) = arguments.driver.first()
-        && !matches!(arguments.device, DeviceChoice::Gpu(_))
+        && !matches!(arguments.device.first(), DeviceChoice::Gpu(_))
     {
         return Err(Failure::usage(format!("{option} needs --device gpu")).into());
     }
-    let (info, named) = match arguments.device {
+    let (info, named) = match arguments.device.first() {
         DeviceChoice::Cpu => (None, false),
         DeviceChoice::Cuda(ordinal) => {
             let info = probe(ordinal).map_err(|error| {
@@ -280,7 +281,7 @@ pub(crate) fn choose_for(
     serves: Result<(), EngineError>,
 ) -> Result<Choice> {
     let Err(error) = serves else { return choose(arguments) };
-    if arguments.device == DeviceChoice::Auto && gpus_own(arguments).is_none() {
+    if arguments.device.first() == DeviceChoice::Auto && gpus_own(arguments).is_none() {
         let because = error.to_string();
         let because = because.trim_end_matches(": use --device cpu").to_owned();
         return Ok(Choice::Cpu { because: Some(because) });
@@ -301,6 +302,10 @@ fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
         (
             arguments.kv == Some(KvChoice::Grow),
             "--kv grow: --device gpu allocates keys and values at the start",
+        ),
+        (
+            arguments.draft != DraftChoice::Off,
+            "--draft: a step of --device gpu computes one token of each answer, with no way back from more",
         ),
     ];
     given.into_iter().find_map(|(given, what)| given.then_some(what))
@@ -331,10 +336,6 @@ fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
         (
             arguments.threads.is_some(),
             "--threads is the processor's: a GPU computes without threads of the host",
-        ),
-        (
-            arguments.draft != DraftChoice::Off,
-            "--draft is the processor's: a step on a GPU computes one token of each answer, with no way back from more",
         ),
     ];
     given.into_iter().find_map(|(given, what)| given.then_some(what))
@@ -496,15 +497,18 @@ mod tests {
             ("--arithmetic int16", "--arithmetic", "f32"),
             ("--arithmetic f32", "--arithmetic", "f32"),
             ("--threads 2", "--threads", "without threads"),
-            ("--draft ngram", "--draft", "one token of each answer"),
-            ("--draft auto", "--draft", "one token of each answer"),
         ] {
             let what = processors_own(&parse(options)).expect(options);
             assert!(what.starts_with(flag) && what.contains(instead), "{options}: {what}");
         }
+        for options in ["--draft ngram", "--draft auto"] {
+            let what = beyond_portable(&parse(options)).expect(options);
+            assert!(what.starts_with("--draft") && what.contains("one token of each"), "{what}");
+        }
         for options in [
             "",
             "--draft off",
+            "--draft ngram",
             "--kv ahead",
             "--kv grow",
             "--kv-type f32",

@@ -5,27 +5,38 @@
 
 use anyhow::Result;
 use engine::backend::cpu::{CpuOptions, Requirements};
+use engine::drafts::ROUND_TOKENS;
 use engine::model::config::ModelConfig;
 use store::cache::{SlotBudget, StoreError, StorePlan};
-use store::format::Checkpoint;
 
 use super::requests::RequestPlan;
+use super::stages::{self, StagePlan};
 use super::{Part, Seats, backend_options};
 use crate::arguments::{ByteSize, ModelArguments, SlotCount, StorageChoice};
 use crate::failure::Failure;
 
 /// Bytes of a run that no budget changes.
 #[derive(Clone, Copy)]
-pub(super) struct Constant {
+pub(super) struct Constant<'a> {
     /// Dense weights.
     pub(super) trunk: u64,
     /// Tokenizer and process.
     pub(super) process: u64,
+    /// The stages, of which each holds what its layers need.
+    pub(super) stages: &'a [StagePlan],
 }
 
 /// Everything that a run on the processor holds but the slots.
-pub(super) fn parts(config: &ModelConfig, options: &CpuOptions, constant: Constant) -> Vec<Part> {
-    let requirements = Requirements::of(config, options);
+pub(super) fn parts(
+    config: &ModelConfig,
+    options: &CpuOptions,
+    constant: Constant<'_>,
+) -> Vec<Part> {
+    let of_stage = |stage: &StagePlan| {
+        let options = CpuOptions { layers: stage.layers.clone(), ..options.clone() };
+        Requirements::of(config, &options)
+    };
+    let requirements = constant.stages.iter().map(of_stage).sum::<Requirements>();
     let rows = Part { name: "rows of n-grams", bytes: requirements.rows };
     let rows = Some(rows).filter(|part| part.bytes > 0);
     let others = [
@@ -38,9 +49,9 @@ pub(super) fn parts(config: &ModelConfig, options: &CpuOptions, constant: Consta
     others.into_iter().chain(rows).collect()
 }
 
-/// Slots that one step needs: the experts of one layer for every sequence.
+/// Slots that one step needs: the experts of one layer for every sequence that it computes.
 pub(super) fn step_slots(config: &ModelConfig, options: &CpuOptions, sequences: usize) -> usize {
-    (options.top_k * sequences).min(config.moe.experts)
+    (options.top_k * sequences.min(ROUND_TOKENS)).min(config.moe.experts)
 }
 
 /// The slots that a storage mode takes at least; `None` in the mode without slots.
@@ -59,20 +70,22 @@ pub(super) fn least_slots(arguments: &ModelArguments) -> Option<SlotBudget> {
 /// The least budget that a run on the processor works in.
 pub(super) fn least_memory(
     arguments: &ModelArguments,
-    checkpoint: &Checkpoint,
     config: &ModelConfig,
-    constant: Constant,
+    constant: Constant<'_>,
     seats: Seats,
 ) -> Result<u64> {
+    let checkpoints = stages::checkpoints(constant.stages);
     let mut least = 0;
     loop {
         let options = backend_options(arguments, config, least, seats)?;
         let step = step_slots(config, &options, options.sequences);
         let slots = match (least_slots(arguments), arguments.storage) {
-            (Some(slots), _) => StorePlan::budget(checkpoint, slots, step).map(|plan| plan.bytes()),
-            (None, StorageChoice::Resident) => {
-                StorePlan::resident(checkpoint).map(|plan| plan.bytes())
-            }
+            (Some(slots), _) => StorePlan::budget_over(&checkpoints, slots, step)
+                .map(|plans| plans.iter().map(|(plan, _)| plan.bytes()).sum::<u64>()),
+            (None, StorageChoice::Resident) => checkpoints
+                .iter()
+                .map(|it| Ok(StorePlan::resident(it)?.bytes()))
+                .sum::<Result<u64, _>>(),
             (None, _) => Ok(0),
         };
         let fixed: u64 = parts(config, &options, constant).iter().map(|part| part.bytes).sum();

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use engine::backend::Backend;
-use engine::backend::cpu::CpuBackend;
+use engine::backend::cpu::{CpuBackend, CpuOptions};
 use engine::backend::cuda::{CudaBackend, ExpertMemory, PREFILL_PART};
 use engine::backend::gpu::{self, Adapter, Gpu, GpuBackend, Import};
 use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
 use engine::routing::Routing;
+use engine::stages::Stage;
 use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
 use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
@@ -22,6 +23,7 @@ use store::rows::{RowOptions, RowStore};
 use store::trunk::LoadMode;
 
 use super::device::{DevicePlan, portable_options};
+use super::stages::StagePlan;
 use super::{Plan, arithmetic};
 use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
@@ -46,6 +48,14 @@ struct Declared<'a> {
     shapes: Vec<Option<[ProjectionShape; 3]>>,
     mode: LoadMode,
     routing: Routing,
+}
+
+/// A stage to load: `before` bytes of other stages are there, of `all`.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    stage: &'a StagePlan,
+    before: f64,
+    all: f64,
 }
 
 impl Plan {
@@ -82,43 +92,82 @@ impl Plan {
             LoadChoice::Mmap => LoadMode::Mmap,
         };
         let declared = Declared { catalog, shapes, mode, routing };
+        let (config, chunk) = (self.config.clone(), self.backend.batch_tokens);
         let backend = match &self.device {
-            None => self.on_processors(declared, tell)?,
+            None => {
+                let stages = self.on_processors(&declared, tell)?;
+                let engine = Engine::over(config, model, stages, chunk).map_err(Failure::engine)?;
+                return Ok(Loaded { engine, load_time: started.elapsed() });
+            }
             Some(device) => match &device.portable {
                 Some(adapter) => self.on_any_gpu(declared, device, adapter, tell)?,
                 None => self.on_cuda(declared, device, tell)?,
             },
         };
-        let engine = Engine::new(self.config.clone(), model, backend, self.backend.batch_tokens);
+        let engine = Engine::new(config, model, backend, chunk);
         Ok(Loaded { engine, load_time: started.elapsed() })
     }
 
-    fn on_processors(
+    /// The stages of the plan, one after the other.
+    fn on_processors(&self, declared: &Declared<'_>, tell: &Tell) -> Result<Vec<Stage>> {
+        let bytes = |stage: &StagePlan| {
+            declared.catalog.of_layers(stage.layers.clone()).required_bytes() as f64
+        };
+        let all = self.stages.iter().map(bytes).sum::<f64>() + self.loaded_expert_bytes();
+        let mut done = 0.0;
+        let mut stages = Vec::new();
+        for stage in &self.stages {
+            let part = Part { stage, before: done, all };
+            let backend = Box::new(self.on_processor(declared, part, tell)?);
+            stages.push(Stage { layers: stage.layers.clone(), backend });
+            done += bytes(stage);
+            if self.store_options().mode == StorageMode::Resident {
+                done += stage.slots.as_ref().map_or(0.0, |plan| plan.expert_read_bytes() as f64);
+            }
+        }
+        Ok(stages)
+    }
+
+    fn on_processor(
         &self,
-        declared: Declared<'_>,
+        declared: &Declared<'_>,
+        Part { stage, before, all }: Part<'_>,
         tell: &Tell,
-    ) -> Result<Box<dyn Backend + Send>> {
+    ) -> Result<CpuBackend> {
         let options = ComputeOptions {
             threads: self.threads,
             arithmetic: arithmetic(self.arguments.arithmetic),
             isa: Isa::Auto,
         };
         let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
-        let Declared { catalog, shapes, mode, routing } = declared;
+        let catalog = declared.catalog.of_layers(stage.layers.clone());
         let bytes = catalog.required_bytes() as f64;
-        let all = bytes + self.loaded_expert_bytes();
         let rows = self.row_stores(&catalog)?;
-        let weights = read_trunk(bytes, all, tell, |watch| catalog.load(mode, watch))
+        let told: Tell = {
+            let tell = Arc::clone(tell);
+            Arc::new(move |share| tell(before / all.max(1.0) + share))
+        };
+        let weights = read_trunk(bytes, all, &told, |watch| catalog.load(declared.mode, watch))
             .map_err(Failure::engine)?;
         let mut options = self.store_options();
-        options.progress = Some(after(bytes, tell));
-        let experts = ExpertStore::open(self.checkpoint.clone(), options);
+        options.slots = stage.slot_budget();
+        options.progress = Some(match self.stages.len() {
+            1 => after(bytes, tell),
+            _ => {
+                let tell = Arc::clone(tell);
+                Box::new(move |done: u64, _: u64| {
+                    tell(((before + bytes + done as f64) / all).min(1.0))
+                })
+            }
+        });
+        let experts = ExpertStore::open(Arc::clone(stage.checkpoint()), options);
         let experts = Arc::new(experts.map_err(Failure::store)?);
-        let (config, limits) = (self.config.clone(), self.backend.clone());
+        let limits = CpuOptions { layers: stage.layers.clone(), ..self.backend.clone() };
+        let (config, shapes) = (self.config.clone(), declared.shapes.clone());
         let backend = CpuBackend::new(config, weights, experts, shapes, compute, limits);
-        let mut backend = Box::new(backend.map_err(Failure::engine)?);
+        let mut backend = backend.map_err(Failure::engine)?;
         backend.set_rows(rows).map_err(Failure::engine)?;
-        backend.set_routing(routing);
+        backend.set_routing(declared.routing.of_layers(&stage.layers));
         Ok(backend)
     }
 
@@ -237,7 +286,7 @@ impl Plan {
         };
         let minimum = self.minimum_slots(self.backend.sequences);
         let mut options = StoreOptions::new(mode, minimum);
-        options.slots = self.slot_budget;
+        options.slots = self.stages[0].slot_budget();
         if self.device.is_some() {
             options.prefill_part = PREFILL_PART;
         }

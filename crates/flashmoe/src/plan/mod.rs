@@ -9,6 +9,8 @@ pub(crate) mod language;
 pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod requests;
+mod slots;
+pub(crate) mod stages;
 pub(crate) mod sweep;
 
 use std::sync::Arc;
@@ -25,13 +27,13 @@ use engine::model::mixture::expert_shapes;
 use engine::model::ngram::NgramHash;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
-use store::cache::{SlotBudget, StoreError, StorePlan};
+use store::cache::{SlotBudget, StorePlan};
 use store::format::{Checkpoint, Tensor, TokenizerSource};
 use store::rows::RowStore;
 
 use crate::arguments::{
     ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
-    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice, StorageChoice,
+    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice,
 };
 use crate::failure::Failure;
 use crate::progress::{say, tell};
@@ -40,6 +42,7 @@ use device::{Choice, DevicePlan};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
+use stages::StagePlan;
 
 /// Where the budget comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +82,12 @@ pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
     /// What a server's requests may take; `None` where there is no server.
     pub(crate) requests: Option<RequestPlan>,
-    /// The slots; `None` in the modes without a pool.
+    /// The slots of all stages; `None` in the modes without a pool.
     pub(crate) slots: Option<StorePlan>,
-    /// What the slots were planned from: the store plans them again, and the same.
-    pub(crate) slot_budget: SlotBudget,
+    /// What the slots of all stages were planned from.
+    slot_budget: SlotBudget,
+    /// The stages that the layers are cut into; one where one device computes.
+    pub(crate) stages: Vec<StagePlan>,
 }
 
 /// How keys and values are stored where neither the user nor the model's training says it (docs/decisions.md, "keys and
@@ -96,8 +101,6 @@ const AUTOMATIC_SHARE: f64 = 0.85;
 const PROCESS_BYTES: u64 = 48 << 20;
 /// What the driver takes of the process's memory: an estimate.
 const DRIVER_BYTES: u64 = 320 << 20;
-/// Slots of the host tier that a GPU needs at least: two waves of records on their way to it.
-const DEVICE_WAVES: usize = 64;
 /// Memory of a loaded tokenizer per byte of tokenizer.json, measured on a 248k-token vocabulary.
 const TOKENIZER_FACTOR: u64 = 20;
 /// Automatic context: as much as this part of the budget holds, within these bounds.
@@ -151,7 +154,8 @@ impl Plan {
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let serves = match arguments.device {
+        let stages = stages::cut(arguments, &checkpoint, &catalog)?;
+        let serves = match arguments.device.first() {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
@@ -159,6 +163,12 @@ impl Plan {
             Some(machine) => device::assumed(machine, arguments, serves)?,
             None => device::choose_for(arguments, serves)?,
         };
+        if let Choice::Gpu(found) = &choice
+            && found.portable.is_none()
+            && arguments.draft != DraftChoice::Off
+        {
+            cuda::check_rounds(&config, &model.program).map_err(Failure::engine)?;
+        }
         let (found, no_device) = match choice {
             Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
             Choice::Cpu { because } => (None, because),
@@ -173,7 +183,7 @@ impl Plan {
                 if arguments.prefill_chunk.is_none() {
                     let options = cuda_options(arguments, &backend, pages);
                     let chunk = found.chunk(&config, &catalog, &records, &options);
-                    backend.batch_tokens = chunk.max(backend.sequences);
+                    backend.batch_tokens = chunk.max(backend.sequences).max(backend.round_tokens);
                 }
                 let options = cuda_options(arguments, &backend, pages);
                 let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes));
@@ -184,7 +194,8 @@ impl Plan {
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
         let tokenizer = checkpoint.tokenizer.as_ref().map_or(0, TokenizerSource::bytes);
         let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
-        let constant = floor::Constant { trunk: catalog.required_bytes(), process };
+        let trunk = stages::trunk_bytes(&stages, &catalog);
+        let constant = floor::Constant { trunk, process, stages: &stages };
         if device.is_none() {
             let chunk = sweep::streaming_chunk(
                 arguments,
@@ -212,9 +223,8 @@ impl Plan {
         };
         parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
-        let least_memory = device
-            .is_none()
-            .then(|| floor::least_memory(arguments, &checkpoint, &config, constant, seats));
+        let least_memory =
+            device.is_none().then(|| floor::least_memory(arguments, &config, constant, seats));
         let mut plan = Self {
             least_memory: least_memory.transpose()?,
             arguments: arguments.clone(),
@@ -231,6 +241,7 @@ impl Plan {
             requests,
             slots: None,
             slot_budget: SlotBudget::Slots(0),
+            stages,
         };
         let sequences = plan.backend.sequences;
         plan.slot_budget = plan.slot_budget(fixed)?;
@@ -249,72 +260,6 @@ impl Plan {
             plan.backend.context
         ));
         Ok(plan)
-    }
-
-    fn slot_budget(&self, fixed: u64) -> Result<SlotBudget> {
-        if self.device.as_ref().is_some_and(DevicePlan::holds_all) {
-            // Records pass through to the device.
-            return Ok(SlotBudget::Steps(1));
-        }
-        Ok(match (self.arguments.storage, self.arguments.slots) {
-            (storage, None) if storage.has_slots() => {
-                SlotBudget::Bytes(self.budget.saturating_sub(fixed))
-            }
-            (storage, Some(_)) if !storage.has_slots() => {
-                return Err(Failure::usage("--slots needs --storage budget or buffered").into());
-            }
-            _ => floor::least_slots(&self.arguments).unwrap_or(SlotBudget::Steps(2)),
-        })
-    }
-
-    fn plan_slots(&self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
-        let passed_through = self.device.as_ref().is_some_and(DevicePlan::holds_all);
-        let plan = match self.arguments.storage {
-            StorageChoice::Resident if !passed_through => StorePlan::resident(&self.checkpoint),
-            StorageChoice::Budget
-            | StorageChoice::Buffered
-            | StorageChoice::PageCache
-            | StorageChoice::Resident => {
-                let minimum = self.minimum_slots(sequences);
-                StorePlan::budget(&self.checkpoint, self.slot_budget, minimum)
-            }
-            StorageChoice::Mmap => return Ok(None),
-        };
-        let wrap = |error: StoreError| {
-            let context = format!(
-                "the budget of {} leaves {} after {} for everything but experts ({}){}",
-                ByteSize(self.budget),
-                ByteSize(self.budget.saturating_sub(fixed)),
-                ByteSize(fixed),
-                self.named_parts(),
-                self.crowd(),
-            );
-            let failure = match (error, self.least_memory) {
-                (error @ StoreError::Budget { .. }, Some(least)) => {
-                    Failure::memory(format!("{error}; {}", floor::advice(least)))
-                }
-                (error, _) => Failure::store(error),
-            };
-            anyhow::Error::from(failure).context(context)
-        };
-        plan.map(Some).map_err(wrap)
-    }
-
-    /// Slots that one step needs: the experts of one layer for every sequence.
-    pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
-        let step = floor::step_slots(&self.config, &self.backend, sequences);
-        if self.device.is_none() {
-            return step;
-        }
-        // What a step holds and what it may ask for meanwhile, and two waves of a prompt's records.
-        let all = self.config.moe.experts * self.config.mixtures();
-        (2 * step).max(DEVICE_WAVES).min(all)
-    }
-
-    /// True when records on a GPU's behalf all lie in pinned memory: nothing is read while it runs.
-    pub(crate) fn pinned_all(&self) -> bool {
-        let all = |slots: &StorePlan| slots.slots() >= slots.experts();
-        self.device.is_some() && self.slots.as_ref().is_some_and(all)
     }
 
     /// What this run does that is not exactly the model, one line each.
@@ -443,6 +388,7 @@ pub(crate) fn cuda_options(
             PredictChoice::On => Prediction::On,
             PredictChoice::Auto => Prediction::Auto,
         },
+        round_tokens: options.round_tokens,
     }
 }
 
@@ -477,6 +423,7 @@ fn backend_options(
         }
     };
     let mut options = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: 1,
         logit_rows: LOGIT_ROWS,
         sequences: 1,

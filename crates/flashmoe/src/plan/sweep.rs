@@ -13,7 +13,7 @@ use store::cache::{SlotBudget, StorePlan};
 use store::format::Checkpoint;
 
 use super::requests::RequestPlan;
-use super::{Seats, floor};
+use super::{Seats, floor, stages};
 use crate::arguments::ModelArguments;
 use crate::failure::Failure;
 
@@ -96,7 +96,7 @@ pub(super) fn streaming_chunk(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
     backend: &CpuOptions,
-    constant: floor::Constant,
+    constant: floor::Constant<'_>,
     (budget, seats): (u64, Seats),
 ) -> Result<Option<usize>> {
     let streams = arguments.storage.has_slots() && arguments.slots.is_none();
@@ -105,12 +105,14 @@ pub(super) fn streaming_chunk(
     }
     let experts = StorePlan::resident(checkpoint).map_err(Failure::store)?.experts();
     let step = floor::step_slots(config, backend, backend.sequences);
+    let checkpoints = stages::checkpoints(constant.stages);
     let slots = |batch_tokens: usize| {
         let options = CpuOptions { batch_tokens, ..backend.clone() };
         let fixed: u64 = floor::parts(config, &options, constant).iter().map(|it| it.bytes).sum();
         let requests = RequestPlan::of(seats, budget, &options).map_or(0, |plan| plan.bytes);
         let left = SlotBudget::Bytes(budget.checked_sub(fixed + requests)?);
-        let slots = StorePlan::budget(checkpoint, left, step).ok()?.slots();
+        let plans = StorePlan::budget_over(&checkpoints, left, step).ok()?;
+        let slots: usize = plans.iter().map(|(plan, _)| plan.slots()).sum();
         (slots >= STEPS_LEFT * step).then_some(slots)
     };
     let (context, per_token) = (backend.context, backend.top_k * config.mixtures());

@@ -290,6 +290,7 @@ fn a_gpu_computes_it_over_one_row_a_token() {
         kv_type: kernels::KvType::F16,
         top_k: config.moe.top_k,
         prediction: engine::backend::cuda::Prediction::Off,
+        round_tokens: 1,
     };
     let needs =
         engine::backend::cuda::CudaRequirements::of(&config, &catalog, &options, 4096, true);

@@ -32,6 +32,7 @@ mod program;
 mod report;
 mod rounded_cache;
 mod serving;
+mod stages;
 mod supervisor;
 mod support;
 mod synth;

@@ -115,27 +115,37 @@ fn a_token_takes_fewer_launches_than_operations() {
     assert!(!launches(&biased[0], "any GPU, several tokens").contains(&together));
 }
 
+/// What Gemma has of its own is computed on CUDA, a prompt's operations one by one, and refused elsewhere.
 #[test]
-fn every_gpu_refuses_what_gemma_has_of_its_own() {
+fn gemma_is_computed_on_cuda_and_refused_on_other_gpus() {
     let rows = rows("gemma4-calm-hf/model");
-    for (device, dense) in [("any GPU", "dense network"), ("CUDA", "dense network with GELU")] {
-        let devices = rows[0]["devices"].as_array().unwrap();
-        let refused = devices.iter().find(|it| it["device"].as_str().unwrap().starts_with(device));
-        let refused = refused.unwrap()["refused"].as_str().unwrap();
-        for name in [
-            "norm of values",
-            "attention with heads of two shapes",
-            "norm, added",
-            dense,
-            "mixture of experts with a router that reads a norm of its own",
-            "scale",
-            "scaled embeddings",
-            "capped logits",
-        ] {
-            assert!(refused.contains(&format!("{name} (layer 0)")), "{device}: {name}: {refused}");
-        }
+    let devices = rows[0]["devices"].as_array().unwrap();
+    let refused = devices.iter().find(|it| it["device"] == "any GPU").unwrap();
+    let refused = refused["refused"].as_str().unwrap();
+    for name in [
+        "norm of values",
+        "attention with heads of two shapes",
+        "norm, added",
+        "dense network",
+        "mixture of experts with a router that reads a norm of its own",
+        "scale",
+        "scaled embeddings",
+        "capped logits",
+    ] {
+        assert!(refused.contains(&format!("{name} (layer 0)")), "{name}: {refused}");
     }
-    assert_eq!(launches(&rows[0], "processor"), operations(&rows[0]));
+    for row in &rows {
+        assert_eq!(launches(row, "processor"), operations(row));
+        assert_eq!(launches(row, "CUDA, a chunk of a prompt"), operations(row));
+    }
+    // A step has norms that follow each other at once, and heads with what they append.
+    let step = launches(&rows[0], "CUDA, a step");
+    for launch in [
+        "norms and rotation of heads at once; attention",
+        "three norms at once; router; routing; experts in two; two norms and scale at once",
+    ] {
+        assert!(step.contains(&launch), "{launch}: {step:?}");
+    }
 }
 
 #[test]

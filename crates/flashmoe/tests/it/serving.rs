@@ -140,6 +140,54 @@ fn a_model_that_changed_is_not_healthy_again_when_it_is_put_back() {
     assert_eq!((again.ask("Which colour has the sea?").0, again.health().0), (200, 200));
 }
 
+/// Names, states and the memory of two models, by the real program.
+#[test]
+fn two_models_answer_by_name_and_take_turns_where_one_fits() {
+    let model = demo();
+    let second = model.to_str().unwrap();
+    let named = ["--served-name", "one", "--served-name", "two"];
+    let options = |more: &[&'static str]| [&[second], named.as_slice(), more].concat();
+    let ask = |serving: &Serving, model: &str| {
+        let body = json!({ "model": model, "max_tokens": 8, "temperature": 0,
+            "messages": [{ "role": "user", "content": "What is 2 + 2?" }] });
+        let (status, answer) = serving.exchange("POST /v1/chat/completions", &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    let states = |serving: &Serving| {
+        let models: Value =
+            serde_json::from_str(&serving.exchange("GET /v1/models", "").1).unwrap();
+        let models = models["data"].as_array().unwrap().clone();
+        let state = |it: &Value| format!("{} {}", it["id"], it["status"]["value"]).replace('"', "");
+        models.iter().map(state).collect::<Vec<_>>()
+    };
+    let serving = Serving::start("true", &model, &options(&["--memory", "1400M"]));
+    assert_eq!(states(&serving), ["one loaded", "two unloaded"]);
+    let answer = ask(&serving, "one");
+    assert_eq!(ask(&serving, "two"), answer);
+    assert_eq!(states(&serving), ["one loaded", "two loaded"]);
+    drop(serving);
+    let serving = Serving::start("true", &model, &options(&["--models-max", "1"]));
+    for name in ["two", "one", "two"] {
+        assert_eq!(ask(&serving, name), answer);
+    }
+    assert_eq!(states(&serving), ["one unloaded", "two loaded"]);
+    drop(serving);
+    let refused = |more: &[&str]| {
+        let program = Command::new(env!("CARGO_BIN_EXE_flashmoe"))
+            .args(["serve", second, "--port", "0", "--device", "cpu"])
+            .args(more)
+            .output()
+            .unwrap();
+        assert_eq!(program.status.code(), Some(2));
+        String::from_utf8(program.stderr).unwrap()
+    };
+    assert!(refused(&[second]).contains("two models have the name"));
+    assert!(refused(&[second, "--served-name", "x"]).contains("--served-name is given 1 times"));
+    assert!(refused(&["--models-max", "2"]).contains("several models"));
+}
+
 /// gpt-oss from end to end: its own template, the words of o200k, and the channels of its answers.
 #[test]
 fn a_gpt_oss_is_asked_in_harmony_and_answers_in_channels() {

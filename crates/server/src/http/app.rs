@@ -16,9 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hyper::body::{Body, Bytes};
-use hyper::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
-};
+use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use store::shown::shown;
@@ -38,48 +36,37 @@ use super::identify::Identify;
 use super::options::{Limits, ServeOptions};
 use super::prepare::{Preparation, Received};
 use super::room::Room;
-use super::route::{Route, route, shape};
-use super::several::one_after_another;
-use super::stream::stream;
+use super::route::{Route, named, route, shape};
 use super::told::{Ending, Told};
-use super::whole::whole;
 use crate::log::{Level, Line};
 use crate::metrics::Outside;
-use crate::protocol::{
-    Defaults, Envelope, Fields, Gathered, Protocol, SIDE_SUFFIX, Understand, judge,
-};
+use crate::protocol::Defaults;
+use crate::registry::{Models, not_loaded};
 use crate::throttle::Throttle;
-use crate::work::{Conversation, Failing, Job, Loading, Owner, Preparing, Prompt, Ticket, Worker};
+use crate::work::{Owner, Preparing, Worker};
 use crate::{
     chat, completions, messages, metrics, models, native, ollama, responses, temperature, timeline,
     tokens,
 };
 
-/// Says which field of a request was ignored although another was meant.
-const WARNING: HeaderName = HeaderName::from_static("x-warning");
-/// What ollama's clients put behind a name.
-const LATEST: &str = ":latest";
-/// Longest key of a conversation that is given back.
-const SESSION_BYTES_MAX: usize = 256;
-
 /// All that requests share.
 pub(crate) struct App {
-    worker: Arc<Loading>,
+    pub(super) models: Arc<Models>,
     guard: Guard,
-    limits: Limits,
-    identify: Arc<dyn Identify>,
+    pub(super) limits: Limits,
+    pub(super) identify: Arc<dyn Identify>,
     log: Arc<Throttle>,
     started_s: u64,
     /// Keep-alives sent in streams.
-    heartbeats: Arc<AtomicU64>,
+    pub(super) heartbeats: Arc<AtomicU64>,
     drain: Drain,
     /// Answers that are still running are to be ended: the server stops.
-    closing: watch::Sender<bool>,
+    pub(super) closing: watch::Sender<bool>,
     /// Where bodies are counted, and what is kept of them.
     room: Room,
-    preparation: Preparation,
+    pub(super) preparation: Preparation,
     /// For what takes a moment and is no request's preparation.
-    aside: Arc<Desk>,
+    pub(super) aside: Arc<Desk>,
 }
 
 impl App {
@@ -87,7 +74,7 @@ impl App {
     /// The system has no threads to give.
     pub(crate) fn new(
         options: &ServeOptions,
-        worker: Arc<Loading>,
+        models: Arc<Models>,
         identify: Arc<dyn Identify>,
     ) -> io::Result<Self> {
         let guard = Guard::new(options);
@@ -99,7 +86,7 @@ impl App {
         let aside = Arc::new(Desk::start("aside")?);
         let closing = watch::Sender::new(false);
         Ok(Self {
-            worker,
+            models,
             guard,
             limits,
             identify,
@@ -131,8 +118,7 @@ impl App {
 
     /// Whether the engine is not usable any more.
     pub(crate) fn is_broken(&self) -> bool {
-        let worker = self.worker.worker();
-        worker.is_some_and(|worker| worker.status().failing == Some(Failing::Broken))
+        self.models.is_broken()
     }
 
     /// Runs what may wait for a disk and is no request; nothing where there was no time for it.
@@ -281,7 +267,16 @@ impl App {
             return Err(ApiError::new(Kind::Unavailable, "the server is shutting down"));
         }
         // No body is read for a request that would be refused anyway.
-        let ready = self.worker().map(|_| ());
+        let ready = match self.models.only() {
+            Some(only) if only.worker().is_none() => Err(not_loaded(only.percent())),
+            _ => Ok(()),
+        };
+        let one = || self.models.view(&named(head.uri.query())?);
+        let worker = || {
+            let one = one()?;
+            let worker = one.worker().cloned();
+            worker.ok_or_else(|| not_loaded(one.percent()))
+        };
         let (limits, mut share) = (self.limits, self.room.share());
         let bytes = async {
             ready?;
@@ -295,28 +290,31 @@ impl App {
         };
         match route {
             Route::Asset(asset) => Ok(asset.response(&head.headers)),
-            Route::Health => Ok(models::health(&self.worker, self.drain.phase())),
+            Route::Health => Ok(models::health(&self.models, self.drain.phase())),
             Route::Live => {
                 let preparing = self.preparation.busy_for();
-                Ok(models::live(&self.worker, preparing, self.limits.silence))
+                Ok(models::live(&self.models, preparing, self.limits.silence))
             }
             Route::Metrics => {
                 let app = self.clone();
                 self.aside.run(move || app.metrics()).await
             }
-            Route::Models => Ok(models::list(&self.worker, self.started_s)),
-            Route::Model(id) => models::one(&self.worker, &id, self.started_s),
-            Route::Props => Ok(models::props(&**self.worker()?)),
-            Route::Slots => Ok(models::slots(&**self.worker()?)),
-            Route::Status => Ok(metrics::status(&self.worker)),
+            Route::Models => Ok(models::list(&self.models, self.started_s)),
+            Route::Model(id) => models::one(&self.models, &id, self.started_s),
+            Route::Props => Ok(models::props(&*worker()?)),
+            Route::Slots => Ok(models::slots(&*worker()?)),
+            Route::Status => Ok(metrics::status(&self.models, &*one()?)),
             Route::Trace => timeline::response(head.uri.query(), &self.aside).await,
-            Route::Loads => Ok(metrics::loads(&self.worker)),
-            Route::ServerInfo => Ok(metrics::server_info(&self.worker)),
-            Route::ModelInfo => Ok(metrics::model_info(&self.worker)),
+            Route::Loads => Ok(metrics::loads(&*one()?)),
+            Route::ServerInfo => Ok(metrics::server_info(&*one()?)),
+            Route::ModelInfo => Ok(metrics::model_info(&*one()?)),
             Route::Version => Ok(models::version()),
-            Route::Ollama(ollama::Place::Tags) => Ok(ollama::tags(&self.worker, self.started_s)),
-            Route::Ollama(ollama::Place::Running) => Ok(ollama::running(&self.worker)),
-            Route::Ollama(ollama::Place::Show) => Ok(ollama::show(&self.worker)),
+            Route::Ollama(ollama::Place::Tags) => Ok(ollama::tags(&self.models, self.started_s)),
+            Route::Ollama(ollama::Place::Running) => Ok(ollama::running(&self.models)),
+            Route::Ollama(ollama::Place::Show) => match self.models.only() {
+                Some(only) => Ok(ollama::show(only)),
+                None => self.show(bytes.await?).await,
+            },
             Route::Ollama(ollama::Place::Chat) => {
                 self.generate::<ollama::Chat>(bytes.await?, client).await
             }
@@ -340,141 +338,22 @@ impl App {
                 let count = json!({ "input_tokens": tokens });
                 Ok(Answer::json(StatusCode::OK, &count))
             }
-            Route::Tokenize => {
-                let (received, app) = (bytes.await?, self.clone());
-                let tokenize = move |received: &mut Received, gone: &dyn Fn() -> bool| {
-                    let body = received.object(app.limits.body_values)?;
-                    let preparing = Preparing { count: false, gone };
-                    let defaults = app.defaults(&client);
-                    tokens::tokenize(&**app.worker()?, &body, defaults, preparing)
-                };
-                let tokens = self.preparation.run(received, tokenize).await?.0;
-                Ok(Answer::json(StatusCode::OK, &tokens))
-            }
+            Route::Tokenize => self.with_object(bytes.await?, client, tokens::tokenize).await,
             Route::ApplyTemplate => {
-                let (received, app) = (bytes.await?, self.clone());
-                let apply = move |received: &mut Received, gone: &dyn Fn() -> bool| {
-                    let body = received.object(app.limits.body_values)?;
-                    let preparing = Preparing { count: false, gone };
-                    let defaults = app.defaults(&client);
-                    tokens::apply_template(&**app.worker()?, &body, defaults, preparing)
-                };
-                let prompt = self.preparation.run(received, apply).await?.0;
-                Ok(Answer::json(StatusCode::OK, &prompt))
+                self.with_object(bytes.await?, client, tokens::apply_template).await
             }
             Route::Completion => self.generate::<native::Completion>(bytes.await?, client).await,
             Route::Infill => self.generate::<native::Infill>(bytes.await?, client).await,
             Route::Detokenize => {
-                let (received, app) = (bytes.await?, self.clone());
-                let detokenize = move |received: &mut Received, _: &dyn Fn() -> bool| {
-                    let body = received.object(app.limits.body_values)?;
-                    let vocabulary = app.worker.model().vocabulary;
-                    tokens::detokenize(&**app.worker()?, &body, vocabulary)
+                let read = |worker: &dyn Worker, body: &_, defaults: Defaults, _: Preparing<'_>| {
+                    tokens::detokenize(worker, body, defaults.vocabulary)
                 };
-                let text = self.preparation.run(received, detokenize).await?.0;
-                Ok(Answer::json(StatusCode::OK, &text))
+                self.with_object(bytes.await?, client, read).await
             }
+            Route::Slot(slot) => self.slot(bytes.await?, slot, head.uri.query(), client).await,
+            Route::Load => self.order(bytes.await?, true).await,
+            Route::Unload => self.order(bytes.await?, false).await,
         }
-    }
-
-    /// Answers a request of a protocol, streamed or whole.
-    async fn generate<P: Protocol>(
-        self: Arc<Self>,
-        received: Received,
-        client: Client,
-    ) -> Result<Response<Answer>, ApiError> {
-        let app = self.clone();
-        let prepare = move |received: &mut Received, gone: &dyn Fn() -> bool| {
-            let preparing = Preparing { count: false, gone };
-            let (mut request, prompts) = app.understand::<P>(received, &client, preparing)?;
-            let draft = request.draft_mut();
-            draft.conversation = Conversation::default();
-            let model = match draft.model.as_str() {
-                "" => app.worker.model().id,
-                named => named.to_owned(),
-            };
-            let envelope = Envelope {
-                id: format!("{}{}", P::ID_PREFIX, client.identifier),
-                created_s: app.identify.now_s(),
-                model,
-                prompt_tokens: prompts.iter().map(|prompt| prompt.tokens.len()).sum(),
-            };
-            if let Some(body) = request.idle(&envelope) {
-                let answer = Answer::json(StatusCode::OK, &body);
-                return Ok((Understood::Answered(answer), received.warning.take()));
-            }
-            received.share.set(request.kept_bytes() + further_bytes(&prompts))?;
-            let mut jobs = prompts.into_iter().enumerate().map(|(index, prompt)| {
-                let id = match index {
-                    0 => client.id(),
-                    _ => format!("{}-{index}", client.id()),
-                };
-                let (name, owner) = (client.name.clone(), client.owner.clone());
-                let job = request.draft().clone().into_job(id, prompt, name, owner);
-                Job { trace: client.trace, ..job }
-            });
-            let worker = app.worker()?;
-            let first = jobs.next().ok_or_else(no_prompt)?;
-            let submitted = worker.submit(first);
-            let place = request.draft().place.as_deref();
-            let ticket = submitted.map_err(|refusal| match place {
-                Some(place) => refusal.with_constraint_at(place),
-                None => refusal,
-            })?;
-            let aside = Arc::clone(&app.aside);
-            let ticket = one_after_another(Arc::clone(worker), aside, ticket, jobs.collect());
-            Ok((Understood::Queued { request, envelope, ticket }, received.warning.take()))
-        };
-        let ((understood, warning), share) = self.preparation.run(received, prepare).await?;
-        let closing = self.closing.subscribe();
-        let mut session = None;
-        let mut response = match understood {
-            Understood::Answered(answer) => answer,
-            Understood::Queued { request, envelope, ticket } => {
-                session.clone_from(&request.draft().session);
-                if request.streams() {
-                    let heartbeats = Arc::clone(&self.heartbeats);
-                    let writer = request.writer(envelope);
-                    stream(ticket, writer, self.limits, heartbeats, closing, share)
-                } else {
-                    let write = move |gathered: Gathered| request.body(&envelope, &gathered);
-                    whole(ticket, closing, share, write).await?
-                }
-            }
-        };
-        if let Some(warning) = warning.and_then(|text| HeaderValue::try_from(text).ok()) {
-            response.headers_mut().insert(WARNING, warning);
-        }
-        // Routers that keep a conversation at its server may learn its key here.
-        let session = session.filter(|key| key.len() <= SESSION_BYTES_MAX);
-        if let Some(session) = session.and_then(|key| HeaderValue::try_from(key).ok()) {
-            response.headers_mut().insert("x-session-id", session);
-        }
-        Ok(response)
-    }
-
-    /// The tokens of a request's prompt.
-    async fn count(
-        self: &Arc<Self>,
-        received: Received,
-        client: &Client,
-    ) -> Result<usize, ApiError> {
-        let (app, client) = (self.clone(), client.clone());
-        let count = move |received: &mut Received, gone: &dyn Fn() -> bool| {
-            let preparing = Preparing { count: true, gone };
-            let (_, prompts) = app.understand::<messages::Count>(received, &client, preparing)?;
-            Ok(prompts.iter().map(|prompt| prompt.tokens.len()).sum())
-        };
-        Ok(self.preparation.run(received, count).await?.0)
-    }
-
-    /// The worker, or how far it is as an error.
-    fn worker(&self) -> Result<&Arc<dyn Worker>, ApiError> {
-        self.worker.worker().ok_or_else(|| {
-            let percent = self.worker.percent();
-            let message = format!("Loading model: {percent} %");
-            ApiError::new(Kind::Loading { percent }, message)
-        })
     }
 
     fn metrics(&self) -> Response<Answer> {
@@ -483,62 +362,8 @@ impl App {
             process_bytes: process_bytes(),
             temperatures: temperature::read(Path::new(temperature::SENSORS)),
         };
-        metrics::response(&self.worker, &outside)
+        metrics::response(&self.models.views(), &outside)
     }
-
-    /// Reads a body and makes its prompts.
-    fn understand<P: Understand>(
-        &self,
-        received: &mut Received,
-        client: &Client,
-        preparing: Preparing<'_>,
-    ) -> Result<(P, Vec<Prompt>), ApiError> {
-        let body = received.object(self.limits.body_values)?;
-        let fields = Fields::of(&body);
-        let mut request = P::parse(&fields, self.defaults(client))?;
-        let mut notes = std::mem::take(&mut request.draft_mut().notes);
-        notes.extend(judge(&fields)?);
-        notes.extend(self.other_model(&request.draft().model));
-        received.warning = (!notes.is_empty()).then(|| notes.join("; "));
-        drop(body);
-        let prompts = request.prepare(&**self.worker()?, preparing)?;
-        let dropped: usize = prompts.iter().map(|prompt| prompt.dropped_turns).sum();
-        if dropped > 0 {
-            let turns = if dropped == 1 { "oldest turn was" } else { "oldest turns were" };
-            let full = format!("the context is full: {dropped} {turns} left out");
-            received.warning = Some(
-                received.warning.take().map_or(full.clone(), |first| format!("{first}; {full}")),
-            );
-        }
-        Ok((request, prompts))
-    }
-
-    /// What is said of a model's name that is not the served one's: requests are answered all the same, because
-    /// clients have names of their own.
-    fn other_model(&self, name: &str) -> Option<String> {
-        let served = self.worker.model().id;
-        let plain = name.strip_suffix(SIDE_SUFFIX).unwrap_or(name);
-        let plain = plain.strip_suffix(LATEST).unwrap_or(plain);
-        let same = plain.is_empty() || plain == served;
-        (!same).then(|| format!("the model is {}, whatever name is asked for", shown(&served)))
-    }
-
-    /// What a request leaves open.
-    fn defaults(&self, client: &Client) -> Defaults {
-        let card = self.worker.model();
-        Defaults {
-            sampling: card.sampling,
-            vocabulary: card.vocabulary,
-            context: card.context,
-            seed: self.identify.seed(),
-            session: client.session.clone(),
-        }
-    }
-}
-
-/// Bytes of prompts that wait for the first of their request.
-fn further_bytes(prompts: &[Prompt]) -> usize {
-    prompts.iter().skip(1).map(|prompt| size_of_val(&*prompt.tokens) + size_of::<Job>()).sum()
 }
 
 /// Memory that the process has, as far as the system says.
@@ -547,18 +372,6 @@ fn process_bytes() -> u64 {
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = resident.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) << 10
-}
-
-fn no_prompt() -> ApiError {
-    ApiError::field("prompt", "is missing")
-}
-
-/// A request that was understood.
-enum Understood<P> {
-    /// Nothing is computed for it.
-    Answered(Response<Answer>),
-    /// Its job is queued.
-    Queued { request: P, envelope: Envelope, ticket: Ticket },
 }
 
 /// Bodies are JSON and not compressed. A wrong type is refused and not guessed: a browser sends

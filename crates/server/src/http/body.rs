@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -120,6 +121,27 @@ pub(crate) fn object(bytes: &[u8], values_max: usize) -> Result<Map<String, Valu
     }
 }
 
+/// What is looked at before a model is chosen.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    model: Option<Value>,
+}
+
+/// The model's name in a body, empty where there is none. The rest of the body is skipped, not read.
+pub(crate) fn model_named(bytes: &[u8], values_max: usize) -> Result<String, ApiError> {
+    let model = match serde_json::from_slice(bytes) {
+        Ok(Named { model }) => model,
+        // What is wrong with it is said in the words of who reads it; a name that stands twice is read as it reads it.
+        Err(_) => object(bytes, values_max)?.remove("model"),
+    };
+    match model {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(name)) => Ok(name),
+        Some(_) => Err(ApiError::field("model", "must be a string")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::sync::mpsc;
@@ -174,6 +196,22 @@ mod tests {
             assert_eq!(error.kind(), Kind::InvalidRequest, "{:?}", String::from_utf8_lossy(body));
         }
         assert_eq!(object(b"{\"a\":-0.0,\"b\":\"\\u0000\"}").expect("is JSON").len(), 2);
+    }
+
+    #[test]
+    fn a_name_is_found_without_reading_the_body() {
+        let named = |body: &str| model_named(body.as_bytes(), 100);
+        for (body, name) in [
+            ("{}", ""),
+            ("{\"model\":null}", ""),
+            ("{\"messages\":[{\"model\":\"x\"}],\"model\":\"a\\u0062\"}", "ab"),
+            ("{\"model\":\"a\",\"model\":\"b\"}", "b"),
+        ] {
+            assert_eq!(named(body).as_deref(), Ok(name), "{body}");
+        }
+        for body in ["", "[]", "{\"model\":1}", "{\"model\":\"a\""] {
+            assert_eq!(named(body).expect_err("must be refused").kind(), Kind::InvalidRequest);
+        }
     }
 
     #[test]

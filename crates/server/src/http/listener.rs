@@ -26,6 +26,7 @@ use super::idle::{Held, Idle, Place};
 use super::options::{Limits, ServeError, ServeOptions};
 use super::tls::{Tls, TlsStream};
 use crate::log::Level;
+use crate::registry::Models;
 use crate::work::{Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
@@ -130,6 +131,19 @@ impl Server {
         worker: Arc<Loading>,
         identify: Arc<dyn Identify>,
     ) -> Result<(), ServeError> {
+        self.run_models(Arc::new(Models::one(worker)), identify)
+    }
+
+    /// Serves one or several models, with identifiers and times from elsewhere. Their workers are ended by who made
+    /// `models` ([`Models::close`]).
+    ///
+    /// # Errors
+    /// Threads that cannot be started, or the engine of an only model that is not usable any more.
+    pub fn run_models(
+        self,
+        models: Arc<Models>,
+        identify: Arc<dyn Identify>,
+    ) -> Result<(), ServeError> {
         room_for_threads(SERVING_THREADS).map_err(ServeError::Threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
@@ -140,7 +154,7 @@ impl Server {
         let connections = descriptors::raise_limit(self.options.limits.connections);
         let app = {
             let _inside = runtime.enter();
-            App::new(&self.options, worker, identify).map_err(ServeError::Threads)?
+            App::new(&self.options, models, identify).map_err(ServeError::Threads)?
         };
         let app = Arc::new(app);
         let result = runtime.block_on(self.serve(app, connections));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{ApiError, Kind};
+use crate::registry::Lease;
 
 /// What is counted: one permit.
 const UNIT_BYTES: usize = 4 << 10;
@@ -42,7 +43,7 @@ impl Room {
 
     /// No bytes yet.
     pub(crate) fn share(&self) -> Share {
-        Share { room: self.clone(), held: None, bytes: 0 }
+        Share { room: self.clone(), held: None, bytes: 0, lease: None }
     }
 }
 
@@ -52,9 +53,16 @@ pub(crate) struct Share {
     room: Room,
     held: Option<OwnedSemaphorePermit>,
     bytes: usize,
+    /// Keeps the request's model loaded.
+    lease: Option<Lease>,
 }
 
 impl Share {
+    /// Holds a model for as long.
+    pub(crate) fn hold(&mut self, lease: Option<Lease>) {
+        self.lease = lease;
+    }
+
     /// Holds `more` bytes in addition.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), ApiError> {
         self.set(self.bytes.saturating_add(more))

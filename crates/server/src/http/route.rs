@@ -19,6 +19,11 @@ pub(crate) enum Route {
     Model(String),
     Props,
     Slots,
+    /// One of them is to be saved, restored or erased.
+    Slot(usize),
+    /// A model is to be loaded, or unloaded.
+    Load,
+    Unload,
     Status,
     Trace,
     Chat,
@@ -91,6 +96,8 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/livez" => get(Route::Live),
         "/metrics" => get(Route::Metrics),
         "/models" => get(Route::Models),
+        "/models/load" if method == Method::POST => Ok(Route::Load),
+        "/models/unload" if method == Method::POST => Ok(Route::Unload),
         "/props" => get(Route::Props),
         "/slots" => get(Route::Slots),
         "/status" => get(Route::Status),
@@ -123,10 +130,14 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/rerank" | "/audio/transcriptions" | "/images/generations" | "/responses/compact" => {
             Err(not_supported("the endpoint is not supported"))
         }
-        other => match other.strip_prefix("/models/") {
-            Some(id) if !id.is_empty() => get(Route::Model(percent_decoded(id)?)),
-            _ => Err(ApiError::new(Kind::NotFound, "there is nothing at this path")),
-        },
+        other => {
+            let nothing = || ApiError::new(Kind::NotFound, "there is nothing at this path");
+            if let Some(slot) = other.strip_prefix("/slots/") {
+                return post(Route::Slot(slot.parse().map_err(|_| nothing())?));
+            }
+            let id = other.strip_prefix("/models/").filter(|id| !id.is_empty());
+            get(Route::Model(percent_decoded(id.ok_or_else(nothing)?)?))
+        }
     }
 }
 
@@ -141,6 +152,12 @@ fn allow(method: &Method, allow: &'static str, route: Route) -> Result<Route, Ap
     }
     let message = format!("only {allow} is served at this path");
     Err(ApiError::new(Kind::MethodNotAllowed { allow }, message))
+}
+
+/// The model that a query names; empty where it names none.
+pub(crate) fn named(query: Option<&str>) -> Result<String, ApiError> {
+    let mut pairs = query.unwrap_or_default().split('&');
+    pairs.find_map(|pair| pair.strip_prefix("model=")).map_or(Ok(String::new()), percent_decoded)
 }
 
 /// The text that a percent-encoded path segment stands for.
@@ -179,6 +196,19 @@ mod tests {
         {
             assert_eq!(model(missing).expect_err("is refused").kind(), Kind::NotFound, "{missing}");
         }
+    }
+
+    #[test]
+    fn a_query_may_name_a_model() {
+        assert_eq!(named(None), Ok(String::new()));
+        assert_eq!(named(Some("all=1&model=a%2Fb%3Aside")), Ok("a/b:side".to_owned()));
+        assert!(named(Some("model=%f")).is_err());
+        let order = |path| route(&Method::POST, path);
+        assert_eq!(order("/models/load"), Ok(Route::Load));
+        assert_eq!(order("/v1/models/unload"), Ok(Route::Unload));
+        assert_eq!(order("/slots/3"), Ok(Route::Slot(3)));
+        assert!(order("/slots/-1").is_err() && order("/slots/3/4").is_err());
+        assert_eq!(route(&Method::GET, "/models/load"), Ok(Route::Model("load".to_owned())));
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! Prometheus' text format 0.0.4.
+//!
+//! A family's samples must stand together, so what is written of a family that is there already, for another model, is
+//! added to it.
 
+use std::collections::HashMap;
 use std::fmt::{Display, Write};
 
 use crate::work::Histogram;
@@ -7,7 +11,12 @@ use crate::work::Histogram;
 /// Prometheus' text format.
 #[derive(Debug)]
 pub(super) struct Exposition {
-    pub(super) text: String,
+    /// Each with its head, in the order in which they were begun.
+    families: Vec<String>,
+    /// Where a family is.
+    known: HashMap<String, usize>,
+    /// The family that is written.
+    current: usize,
     /// What names begin with.
     prefix: &'static str,
     /// A label of every sample.
@@ -17,18 +26,33 @@ pub(super) struct Exposition {
 impl Exposition {
     /// An empty page of names that begin with `prefix`.
     pub(super) fn new(prefix: &'static str) -> Self {
-        Self { text: String::new(), prefix, label: None }
+        Self { families: Vec::new(), known: HashMap::new(), current: 0, prefix, label: None }
     }
 
-    /// The families that follow have other names, and a label in each sample.
-    pub(super) fn go_on_as(&mut self, prefix: &'static str, label: (&'static str, String)) {
+    /// The families that follow have other names, and a label in each sample, or none.
+    pub(super) fn go_on_as(&mut self, prefix: &'static str, label: Option<(&'static str, String)>) {
         self.prefix = prefix;
-        self.label = Some(label);
+        self.label = label;
+    }
+
+    /// Whether samples have a label of a model.
+    pub(super) fn has_label(&self) -> bool {
+        self.label.is_some()
     }
 
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let prefix = self.prefix;
-        self.line(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
+        let next = self.families.len();
+        self.current = *self.known.entry(format!("{prefix}{name}")).or_insert(next);
+        if self.current == next {
+            self.families.push(String::new());
+            self.line(format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
+        }
+    }
+
+    /// All of it.
+    pub(super) fn text(self) -> String {
+        self.families.concat()
     }
 
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
@@ -83,7 +107,8 @@ impl Exposition {
     }
 
     fn line(&mut self, arguments: std::fmt::Arguments<'_>) {
-        self.text.write_fmt(arguments).expect("a string takes all text");
+        let family = &mut self.families[self.current];
+        family.write_fmt(arguments).expect("a string takes all text");
     }
 }
 

@@ -11,15 +11,18 @@ mod vllm;
 
 pub(crate) use loads::{loads, model_info, server_info};
 
+use std::ops::Range;
 use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use store::cache::StoreCounters;
 
 use self::exposition::Exposition;
 use crate::http::Answer;
+use crate::registry::{Counts, Models, View};
 use crate::temperature::Temperature;
-use crate::work::{Loading, Measures, Stage, Status};
+use crate::work::{Loading, Measures, ModelCard, Stage, Status};
 
 const PREFIX: &str = "flashmoe_";
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -35,37 +38,32 @@ pub(crate) struct Outside {
     pub(crate) temperatures: Vec<Temperature>,
 }
 
-/// `/metrics`
-pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer> {
-    let card = loading.model();
+/// `/metrics`; where there are several models, all that is one's has its name as a label.
+pub(crate) fn response(views: &[View], outside: &Outside) -> Response<Answer> {
     let mut page = Exposition::new(PREFIX);
     let version = env!("CARGO_PKG_VERSION");
     page.family("build_info", "gauge", "The program.");
     page.sample("build_info", &[("version", version)], 1);
-    page.family("model_info", "gauge", "What is served.");
-    page.sample("model_info", &[("model", &card.id), ("family", &card.family)], 1);
-    let pairs = [
-        ("model_context_tokens", "Most tokens of a conversation.", card.context as u64),
-        ("model_bytes", "Bytes of the checkpoint.", card.bytes),
-    ];
-    for (name, help, value) in pairs {
-        page.single(name, "gauge", help, value);
+    let cards: Vec<ModelCard> = views.iter().map(|view| view.loading.model()).collect();
+    let label = |card: &ModelCard| (views.len() > 1).then(|| ("model", card.id.clone()));
+    for (view, card) in views.iter().zip(&cards) {
+        page.go_on_as(PREFIX, None);
+        page.family("model_info", "gauge", "What is served.");
+        page.sample("model_info", &[("model", &card.id), ("family", &card.family)], 1);
+        page.go_on_as(PREFIX, label(card));
+        write_model(&mut page, view, card);
     }
-    let loaded = f64::from(loading.percent()) / 100.0;
-    page.single("model_load_ratio", "gauge", "Share of the model that is loaded.", loaded);
-    page.family(
-        "memory_bytes",
-        "gauge",
-        "Memory, by what it is for, as planned; process: as used.",
-    );
-    for (kind, bytes) in &card.memory {
-        page.sample("memory_bytes", &[("kind", kind)], bytes);
-    }
+    page.go_on_as(PREFIX, None);
+    page.family("memory_bytes", "gauge", MEMORY);
     page.sample("memory_bytes", &[("kind", "process")], outside.process_bytes);
-    let status = loading.worker().map(|worker| worker.status());
-    if let Some(status) = &status {
+    let worker = |view: &View| view.loading.worker().map(|worker| worker.status());
+    let statuses: Vec<Option<Status>> = views.iter().map(worker).collect();
+    let there = || cards.iter().zip(&statuses).filter_map(|(card, it)| Some((card, it.as_ref()?)));
+    for (card, status) in there() {
+        page.go_on_as(PREFIX, label(card));
         write_status(&mut page, status);
     }
+    page.go_on_as(PREFIX, None);
     let sent = "Keep-alives in streams that had nothing else to send.";
     page.single("sse_heartbeats_total", "counter", sent, outside.heartbeats);
     if !outside.temperatures.is_empty() {
@@ -75,10 +73,36 @@ pub(crate) fn response(loading: &Loading, outside: &Outside) -> Response<Answer>
             page.sample("ssd_temperature_celsius", &[("device", device)], celsius);
         }
     }
-    if let Some(status) = &status {
-        vllm::write(&mut page, &card, status);
+    for (card, status) in there() {
+        vllm::write(&mut page, card, status);
     }
-    Answer::whole(StatusCode::OK, CONTENT_TYPE, page.text)
+    Answer::whole(StatusCode::OK, CONTENT_TYPE, page.text())
+}
+
+const MEMORY: &str = "Memory, by what it is for, as planned; process: as used.";
+
+/// What is known of a model whether it is loaded or not.
+fn write_model(page: &mut Exposition, view: &View, card: &ModelCard) {
+    let pairs = [
+        ("model_context_tokens", "Most tokens of a conversation.", card.context as u64),
+        ("model_bytes", "Bytes of the checkpoint.", card.bytes),
+    ];
+    for (name, help, value) in pairs {
+        page.single(name, "gauge", help, value);
+    }
+    let loaded = f64::from(view.loading.percent()) / 100.0;
+    page.single("model_load_ratio", "gauge", "Share of the model that is loaded.", loaded);
+    if page.has_label() {
+        let Counts { loads, unloads, failures } = view.counts;
+        let mut count = |name, help, value: u64| page.single(name, "counter", help, value);
+        count("model_loads_total", "Times that it was loaded.", loads);
+        count("model_unloads_total", "Times that it was unloaded.", unloads);
+        count("model_load_failures_total", "Times that it could not be loaded.", failures);
+    }
+    page.family("memory_bytes", "gauge", MEMORY);
+    for (kind, bytes) in &card.memory {
+        page.sample("memory_bytes", &[("kind", kind)], bytes);
+    }
 }
 
 fn write_status(page: &mut Exposition, status: &Status) {
@@ -326,8 +350,8 @@ fn prefill_progress(status: &Status) -> f64 {
     running.map_or(1.0, |job| job.processed as f64 / job.prompt.max(1) as f64)
 }
 
-/// `/status`: what the page shows.
-pub(crate) fn status(loading: &Loading) -> Response<Answer> {
+/// `/status`: what the page shows of one model, and where there are others, where each is.
+pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
     let status = loading.worker().map(|worker| worker.status()).unwrap_or_default();
     let card = loading.model();
     let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
@@ -356,10 +380,18 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "wait_s": counters.stall_us as f64 / 1e6,
         })
     };
+    let stage = |(layers, experts): &(Range<usize>, StoreCounters)| {
+        json!({
+            "layers": [layers.start, layers.end],
+            "prefill": phase(&experts.prefill),
+            "decode": phase(&experts.decode),
+            "bytes_read": experts.bytes_read,
+        })
+    };
     let examples = card.examples.iter();
     let examples = examples.map(|one| json!({ "text": one.text, "tools": one.tools }));
     let examples: serde_json::Value = examples.collect();
-    let body = json!({
+    let mut body = json!({
         "model": {
             "id": card.id,
             "context": card.context,
@@ -403,7 +435,19 @@ pub(crate) fn status(loading: &Loading) -> Response<Answer> {
             "ahead_wasted": experts.ahead_wasted,
             "errors": experts.errors,
         },
+        "stages": status.stages.iter().map(stage).collect::<Vec<_>>(),
         "expert_heat": status.expert_heat,
     });
+    if models.only().is_none() {
+        let one = |view: &View| {
+            json!({
+                "id": view.loading.model().id,
+                "state": view.state.name(),
+                "percent": view.loading.percent(),
+                "failed": view.failed,
+            })
+        };
+        body["models"] = models.views().iter().map(one).collect();
+    }
     Answer::json(StatusCode::OK, &body)
 }

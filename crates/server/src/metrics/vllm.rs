@@ -15,7 +15,7 @@ pub(super) fn tokens_held(card: &ModelCard, status: &Status) -> (usize, usize) {
 }
 
 pub(super) fn write(page: &mut Exposition, card: &ModelCard, status: &Status) {
-    page.go_on_as("vllm:", ("model_name", card.id.clone()));
+    page.go_on_as("vllm:", Some(("model_name", card.id.clone())));
     let (held, room) = tokens_held(card, status);
     let blocks = (status.sequences * card.context.div_ceil(PAGE_TOKENS)).to_string();
     page.family("cache_config_info", "gauge", "Blocks of keys and values for running requests.");

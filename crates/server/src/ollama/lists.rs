@@ -1,4 +1,4 @@
-//! The model as ollama lists it: `/api/tags`, `/api/ps`, `/api/show`.
+//! Models as ollama lists them: `/api/tags`, `/api/ps`, `/api/show`.
 
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use crate::calendar::rfc3339;
 use crate::http::Answer;
+use crate::registry::Models;
 use crate::work::{Loading, ModelCard};
 
 /// A name for the model's contents. What clients compare is only whether it is the same.
@@ -45,25 +46,32 @@ fn entry(card: &ModelCard) -> Value {
 }
 
 /// `/api/tags`: models that can be asked.
-pub(crate) fn tags(loading: &Loading, started_s: u64) -> Response<Answer> {
-    let mut model = entry(&loading.model());
-    model["modified_at"] = rfc3339(started_s).into();
-    Answer::json(StatusCode::OK, &json!({ "models": [model] }))
-}
-
-/// `/api/ps`: models that are loaded.
-pub(crate) fn running(loading: &Loading) -> Response<Answer> {
-    let card = loading.model();
-    let mut model = entry(&card);
-    // It stays until the server ends.
-    model["expires_at"] = "9999-12-31T23:59:59Z".into();
-    model["size_vram"] = 0.into();
-    model["context_length"] = card.context.into();
-    let models: Vec<Value> = loading.worker().map(|_| model).into_iter().collect();
+pub(crate) fn tags(models: &Models, started_s: u64) -> Response<Answer> {
+    let models = models.views().into_iter().map(|view| {
+        let mut model = entry(&view.loading.model());
+        model["modified_at"] = rfc3339(started_s).into();
+        model
+    });
+    let models: Vec<Value> = models.collect();
     Answer::json(StatusCode::OK, &json!({ "models": models }))
 }
 
-/// `/api/show`: the one model, whatever name is asked for.
+/// `/api/ps`: models that are loaded.
+pub(crate) fn running(models: &Models) -> Response<Answer> {
+    let models = models.workers().into_iter().map(|worker| {
+        let card = worker.model();
+        let mut model = entry(&card);
+        // It stays until the server ends, or another needs its room.
+        model["expires_at"] = "9999-12-31T23:59:59Z".into();
+        model["size_vram"] = 0.into();
+        model["context_length"] = card.context.into();
+        model
+    });
+    let models: Vec<Value> = models.collect();
+    Answer::json(StatusCode::OK, &json!({ "models": models }))
+}
+
+/// `/api/show`: a model; a server's only one whatever name is asked for.
 pub(crate) fn show(loading: &Loading) -> Response<Answer> {
     let card = loading.model();
     let mut info = json!({

@@ -1,9 +1,10 @@
 //! ollama's own protocol: `/api/chat`, `/api/generate`, and the lists by which its clients find a model.
 //!
 //! Answers are streamed unless the request says otherwise, as lines of JSON. There are no comments in such a stream
-//! and clients parse every line, so a heartbeat is a piece of no text. Durations are nanoseconds. One model is served,
-//! as it was started: requests to load and unload it are answered and change nothing, and `keep_alive` and `num_ctx`
-//! are answered in the header `x-warning` where they ask for what is not so.
+//! and clients parse every line, so a heartbeat is a piece of no text. Durations are nanoseconds. A server's only model
+//! stays as it was started: requests to load and unload it are answered and change nothing, and `keep_alive` and
+//! `num_ctx` are answered in the header `x-warning` where they ask for what is not so. Of several, one is loaded by
+//! any request and unloaded by `keep_alive: 0`.
 
 mod chat;
 mod generate;
@@ -40,6 +41,7 @@ fn read_draft(fields: &Fields<'_>, defaults: Defaults) -> Result<(Draft, bool), 
     let context = defaults.context;
     let mut draft = Draft::with_options(fields, &options, defaults)?;
     let unloads = read_loading(fields, &options, context, &mut draft.notes)?;
+    draft.unloads = unloads;
     draft.max_tokens = match options.integer("num_predict")? {
         // -2 fills the context, -1 goes on for ever: both end where the context does.
         Some(-2) => None,
@@ -67,7 +69,7 @@ fn read_draft(fields: &Fields<'_>, defaults: Defaults) -> Result<(Draft, bool), 
     Ok((draft, unloads))
 }
 
-/// What ollama's fields about loading come to here: one model is served, as it was started. What was asked for and is
+/// What ollama's fields about loading come to here: a model is as its server was started. What was asked for and is
 /// not so is noted. True where a client asks for the model to be unloaded.
 fn read_loading(
     fields: &Fields<'_>,
@@ -90,9 +92,6 @@ fn read_loading(
         }
         Some(_) => return Err(fields.error("keep_alive", "must be a number of seconds or a time")),
     };
-    if unloads {
-        notes.push("keep_alive: the model stays loaded until the server ends".to_owned());
-    }
     Ok(unloads)
 }
 

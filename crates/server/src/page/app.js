@@ -9,6 +9,7 @@ import { showFullness } from "/fullness.js";
 import { clearNotice, notice } from "/notice.js";
 import { Options } from "/options.js";
 import { closeOver, setUpPanels } from "/panels.js";
+import { Picker } from "/picker.js";
 import { Session } from "/session.js";
 import { watchServer } from "/status.js";
 import * as store from "/store.js";
@@ -63,6 +64,10 @@ const options = new Options(() => {
   showFullness(current.chat);
 });
 
+const picker = new Picker(() => {
+  if (current.chat.messages.length) current.keep();
+});
+
 function refresh() {
   const running = new Set([...sessions.values()].filter((session) => session.running).map(({ chat }) => chat.id));
   for (const [id, session] of sessions) {
@@ -84,6 +89,7 @@ function show(session) {
   composer.draft = session.draft;
   session.draft = emptyDraft();
   options.show(session.chat.settings);
+  picker.show(session.chat.settings);
   sessionStorage.setItem(OPEN, session.chat.id);
   refresh();
   follow.toEnd();
@@ -97,8 +103,11 @@ function open(id) {
   else notice("This conversation cannot be read: what the browser kept of it is damaged.", "Delete it", () => remove(id));
 }
 
+/// A new conversation, with the model of the last.
 function begin() {
-  show(new Session(store.create(), host));
+  const chat = store.create();
+  if (picker.model) chat.settings.model = picker.model;
+  show(new Session(chat, host));
 }
 
 function rename(id, title) {
@@ -166,4 +175,4 @@ show(new Session(chat || store.create(), host));
 watchServer((model) => {
   host.model = model;
   for (const session of sessions.values()) session.introduce();
-});
+}, picker);

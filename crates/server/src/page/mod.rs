@@ -47,7 +47,7 @@ macro_rules! asset {
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
-static ASSETS: [Asset; 33] = [
+static ASSETS: [Asset; 35] = [
     Asset {
         path: "/",
         content_type: "text/html; charset=utf-8",
@@ -67,6 +67,7 @@ static ASSETS: [Asset; 33] = [
     asset!("follow.js", SCRIPT),
     asset!("fullness.js", SCRIPT),
     asset!("heat.js", SCRIPT),
+    asset!("highlight.js", SCRIPT),
     asset!("inline.js", SCRIPT),
     asset!("key.js", SCRIPT),
     asset!("lines.js", SCRIPT),
@@ -75,6 +76,7 @@ static ASSETS: [Asset; 33] = [
     asset!("options.js", SCRIPT),
     asset!("painter.js", SCRIPT),
     asset!("panels.js", SCRIPT),
+    asset!("picker.js", SCRIPT),
     asset!("session.js", SCRIPT),
     asset!("status.js", SCRIPT),
     asset!("store.js", SCRIPT),

@@ -101,14 +101,21 @@ function showTrouble(trouble, ...actions) {
   if (!trouble) element("banner-text").textContent = "";
 }
 
-async function refresh(told) {
-  const response = await call("/status", {}, { poll: true });
+async function refresh(told, picker) {
+  const asked = picker.model ? `/status?model=${encodeURIComponent(picker.model)}` : "/status";
+  const response = await call(asked, {}, { poll: true });
+  if (response.status === 404) picker.forget();
   if (!response.ok) throw new Error(`The server refuses to say how it is: status ${response.status}.`);
   const now = await response.json();
   const at = performance.now();
-  const seconds = last ? (at - last.at) / 1000 : interval / 1000;
   const loading = now.loaded_percent < 100 ? ` (loading, ${now.loaded_percent} %)` : "";
-  if (!last) told(now.model);
+  picker.list(now.models);
+  // Figures of another model are no past of these.
+  if (last?.now.model.id !== now.model.id) {
+    last = null;
+    told(now.model);
+  }
+  const seconds = last ? (at - last.at) / 1000 : interval / 1000;
   text("model", now.model.id + loading);
   text("approximations", now.model.approximations.join("; "));
   showRates(now, last?.now, seconds);
@@ -119,22 +126,22 @@ async function refresh(told) {
   last = { now, at };
 }
 
-async function forever(told) {
+async function forever(told, picker) {
   try {
-    if (!document.hidden || !last) await refresh(told);
+    if (!document.hidden || !last) await refresh(told, picker);
   } catch (error) {
     if (error instanceof KeyMissing) showTrouble("This server wants its key.", button("Enter the key", () => askForKey()));
     else if (error instanceof TypeError) showTrouble("The server does not answer, trying again.");
     else showTrouble(error.message);
   }
-  setTimeout(() => forever(told), interval);
+  setTimeout(() => forever(told, picker), interval);
 }
 
 /// Most tokens of a conversation; null before the server has said it.
 export const contextTokens = () => last?.now.model.context ?? null;
 
-/// Begins to ask, and never ends. `told(model)` is called once, when the server has said what it serves.
-export function watchServer(told) {
+/// Begins to ask of the picker's model, and never ends. `told(model)` is called when the server has said what that is.
+export function watchServer(told, picker) {
   setUpHeat();
-  forever(told);
+  forever(told, picker);
 }

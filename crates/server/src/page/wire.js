@@ -38,6 +38,7 @@ export function request({ id, messages, settings }) {
   for (const field of ["temperature", "top_p", "max_tokens"]) {
     if (settings[field] != null) body[field] = settings[field];
   }
+  if (settings.model) body.model = settings.model;
   if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   if (settings.tools) body.tools = exampleTools;
   if (settings.drop_oldest) body.on_full = "drop-oldest";

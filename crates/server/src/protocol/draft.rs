@@ -64,6 +64,10 @@ pub(crate) struct Draft {
     pub(crate) priority: Priority,
     pub(crate) session: Option<String>,
     pub(crate) cache_prompt: bool,
+    /// The slot under which the conversation is found afterwards.
+    pub(crate) slot: Option<usize>,
+    /// The model is to be unloaded once it has answered.
+    pub(crate) unloads: bool,
     /// What the client should know of its request, for the header `x-warning`.
     pub(crate) notes: Vec<String>,
 }
@@ -110,6 +114,8 @@ impl Draft {
             priority,
             session: hint.map(str::to_owned).or(defaults.session),
             cache_prompt: fields.boolean("cache_prompt")?.unwrap_or(true),
+            slot: read_slot(options)?,
+            unloads: false,
             notes: Vec::new(),
         })
     }
@@ -208,6 +214,7 @@ impl Draft {
             session: self.session,
             trace: None,
             cache_prompt: self.cache_prompt,
+            slot: self.slot,
         }
     }
 }
@@ -230,6 +237,18 @@ fn read_most(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
         }
     }
     Ok(None)
+}
+
+/// The slot of a conversation; -1 for any.
+fn read_slot(options: &Fields<'_>) -> Result<Option<usize>, ApiError> {
+    match options.integer("id_slot")? {
+        None | Some(-1) => Ok(None),
+        Some(slot) => {
+            let wrong =
+                |_| options.error("id_slot", format!("must be a slot's number or -1, not {slot}"));
+            usize::try_from(slot).map(Some).map_err(wrong)
+        }
+    }
 }
 
 /// Fewest tokens of an answer.

@@ -108,7 +108,10 @@ pub(crate) static KNOWN: [Known; 193] = [
         "guided_whitespace_pattern",
         Warned("blanks in JSON are one blank, or a line break and its indentation"),
     ),
-    known("id_slot", Warned("a conversation finds what was computed for it by itself")),
+    known(
+        "id_slot",
+        Served("the slot under which the conversation is found afterwards; -1 for any"),
+    ),
     known("ignore_eos", Served("the answer goes on to max_tokens or the end of the context")),
     known("image_data", Refused(&[], TEXT)),
     known("images", Refused(&[], TEXT)),

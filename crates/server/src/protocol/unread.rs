@@ -139,8 +139,8 @@ mod tests {
         }
         let error = judged(&json!({ "options": { "tfs_z": 0.5 } })).unwrap_err();
         assert!(error.message().starts_with("options.tfs_z"), "{error:?}");
-        let notes = judged(&json!({ "id_slot": 1, "options": { "num_gpu": 3 } })).unwrap();
-        assert!(notes[0].starts_with("id_slot was ignored"), "{notes:?}");
+        let notes = judged(&json!({ "n_cache_reuse": 9, "options": { "num_gpu": 3 } })).unwrap();
+        assert!(notes[0].starts_with("n_cache_reuse was ignored"), "{notes:?}");
         assert!(notes[1].starts_with("options.num_gpu was ignored"), "{notes:?}");
         assert!(judged(&json!({ "options": 7 })).unwrap().is_empty(), "its reader refuses it");
     }

@@ -83,6 +83,10 @@ pub(super) struct Active {
     pub(super) share: Duration,
     /// Layers that its chunks have passed, from where the others were when it came: prompts of like size keep step.
     pub(super) layers: usize,
+    /// The last step that it was part of, counted over all answers.
+    pub(super) stepped: u64,
+    /// The number under which its state is remembered.
+    pub(super) slot: usize,
     /// Where the last snapshot of its prompt was taken, and when.
     pub(super) kept: (usize, Instant),
     answer: Answer,
@@ -129,7 +133,7 @@ impl Active {
         vocabulary: usize,
         sequence: SequenceId,
         cached: usize,
-        (share, layers): (Duration, usize),
+        (share, layers, slot): (Duration, usize, usize),
         (before, drafting): (StoreCounters, Option<&Drafting>),
     ) -> Self {
         let Waiting { job, domain, guide, outbox, since, .. } = waiting;
@@ -152,6 +156,8 @@ impl Active {
             cached,
             share,
             layers,
+            stepped: 0,
+            slot,
             kept: (cached, now),
             generated: 0,
             submitted: since,
@@ -238,6 +244,7 @@ impl Active {
     pub(super) fn summary(&self, held: usize, layers: usize, usual: Option<f64>) -> RunningJob {
         RunningJob {
             id: self.job.id.clone(),
+            slot: self.slot,
             stage: self.stage(),
             prompt: self.prompt(),
             processed: self.processed(held, layers),

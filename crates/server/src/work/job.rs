@@ -15,9 +15,9 @@ use text::constraint::SCHEMA_FIELD;
 use text::sampling::SamplingOptions;
 use text::{Message, OnFull};
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::{ModelCard, Owner, Status};
+use super::{ModelCard, Owner, SlotAction, SlotDone, SlotError, Status};
 
 /// A conversation as a protocol understood it, before it is a prompt.
 #[derive(Clone, Debug, Default)]
@@ -144,6 +144,8 @@ pub struct Job {
     pub trace: Option<u128>,
     /// False: nothing earlier is used and nothing is kept.
     pub cache_prompt: bool,
+    /// The slot under which its state is found afterwards; `None` for the lowest that is free.
+    pub slot: Option<usize>,
 }
 
 impl Job {
@@ -168,6 +170,7 @@ impl Job {
             session: None,
             trace: None,
             cache_prompt: true,
+            slot: None,
         }
     }
 }
@@ -496,6 +499,9 @@ impl Refusal {
     }
 }
 
+/// What comes of an order for a slot.
+pub type SlotReply = oneshot::Receiver<Result<SlotDone, SlotError>>;
+
 /// Takes jobs.
 pub trait Worker: Send + Sync + 'static {
     /// Renders and tokenises a conversation. Takes milliseconds, whatever the engine is doing.
@@ -564,6 +570,17 @@ pub trait Worker: Send + Sync + 'static {
 
     /// Numbers of the moment; never waits for the engine.
     fn status(&self) -> Status;
+
+    /// Saves, restores or erases a slot of an owner's; the answer comes from the engine's thread.
+    ///
+    /// # Errors
+    /// The worker has no slots, or takes no orders now.
+    fn slot(&self, _: usize, _: SlotAction, _: &Owner) -> Result<SlotReply, SlotError> {
+        Err(SlotError::NoFolder)
+    }
+
+    /// Ends all jobs and what works for them, and waits for that. Nothing is taken any more.
+    fn stop(&self) {}
 }
 
 /// A job that was taken. Dropping it cancels the job.

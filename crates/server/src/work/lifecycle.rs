@@ -5,7 +5,7 @@ use std::time::Instant;
 use engine::EngineError;
 use engine::backend::gpu::GpuError;
 use engine::backend::{PAGE_TOKENS, Room};
-use store::cache::{ReadCause, StoreError};
+use store::cache::{ReadCause, StoreCounters, StoreError};
 use store::timeline;
 
 use super::active::{Active, Doing, Fault};
@@ -129,19 +129,26 @@ impl Scheduler {
         let layers = self.lap();
         let vocabulary = self.engine.config().vocabulary;
         let counters = self.engine.counters();
+        let slot = self.free_slot(&waiting);
         let mut active = Active::new(
             waiting,
             &self.language,
             vocabulary,
             sequence,
             cached,
-            (share, layers),
+            (share, layers, slot),
             (counters, self.drafting.as_ref()),
         );
         self.status.measures.queue.add_time(active.queued());
         let layers = self.engine.config().layers.len();
         active.report_progress(cached, layers, self.usual_rate);
         self.active.push(active);
+    }
+
+    /// The number under which a job's state is remembered: its own, or the lowest that no other has.
+    fn free_slot(&self, waiting: &Waiting) -> usize {
+        let used = |slot: &usize| self.active.iter().any(|active| active.slot == *slot);
+        waiting.job.slot.unwrap_or_else(|| (0..).find(|slot| !used(slot)).unwrap_or(0))
     }
 
     /// Brings in a snapshot from disk, where that saves more than what is in memory.
@@ -187,6 +194,11 @@ impl Scheduler {
     /// Ends an answer that is complete.
     pub(super) fn finish(&mut self, index: usize, reason: FinishReason) {
         self.keep(index, Place::Turn);
+        let active = &self.active[index];
+        if active.job.cache_prompt {
+            let held = self.engine.sequence_length(active.sequence);
+            self.slots.remember(active.slot, active.domain, &active.tokens[..held]);
+        }
         let counters = self.engine.counters();
         let mut active = self.remove(index);
         self.in_hand = Some(active.outbox.sender());
@@ -335,7 +347,11 @@ impl Scheduler {
         if self.active.iter().all(|active| active.stage() != Stage::Decode) {
             self.status.decode_rate = 0.0;
         }
-        self.status.experts = self.engine.counters();
+        let stages = self.engine.stages();
+        self.status.stages = stages.ranges().zip(stages.counters_by_stage()).collect();
+        self.status.experts = StoreCounters::default();
+        let (all, of_stages) = (&mut self.status.experts, &self.status.stages);
+        of_stages.iter().for_each(|(_, counters)| all.add(counters));
         self.status.drafts = self.engine.draft_counters();
         let counters = &self.prefix.counters;
         let prefix = &mut self.status.prefix;

@@ -19,10 +19,12 @@ mod lock;
 mod outbox;
 mod owner;
 mod panics;
+mod parts;
 mod prefix;
 mod queue;
 mod scheduler;
 mod shared;
+mod slots;
 mod status;
 mod step;
 mod worker;
@@ -32,10 +34,11 @@ pub use disk::{DiskOptions, DiskStatus, SharedOptions, kept};
 pub use histogram::{Histogram, Measures};
 pub use job::{
     CallConstraint, Constraint, Conversation, Event, Experts, Finish, FinishReason, Job, JobError,
-    OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal, Ticket, Timings,
-    TokenLogprob, TopLogprob, Usage, Worker,
+    OutputRules, Piece, PrepareError, Preparing, Priority, Prompt, Refusal, SlotReply, Ticket,
+    Timings, TokenLogprob, TopLogprob, Usage, Worker,
 };
 pub use loading::Loading;
 pub use owner::Owner;
+pub use slots::{SlotAction, SlotDone, SlotError, SlotName, SlotOptions};
 pub use status::{Failing, PrefixStatus, RunningJob, Stage, Status};
 pub use worker::{EngineWorker, WorkerOptions};

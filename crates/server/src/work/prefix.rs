@@ -155,6 +155,18 @@ impl PrefixCache {
         bases.max_by_key(|entry| entry.tokens.len()).map(|entry| &entry.snapshot)
     }
 
+    /// The entries that are beginnings of `tokens`, the longest first, at most `most`: that one alone where it can be
+    /// left at any token, else the ends of turns after it.
+    pub(super) fn points(&self, domain: Domain, tokens: &[u32], most: usize) -> Vec<&Snapshot> {
+        let of = self.of(domain).filter(|entry| tokens.starts_with(&entry.tokens));
+        let mut entries: Vec<&Entry> = of.collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.tokens.len()));
+        let whole = entries.first().is_some_and(|entry| entry.snapshot.truncated(0).is_some());
+        let turns = entries.iter().skip(1).filter(|it| !whole && it.place == Place::Turn);
+        let points = entries.first().into_iter().chain(turns);
+        points.take(most).map(|entry| &entry.snapshot).collect()
+    }
+
     /// Keeps a snapshot, whose tokens are `tokens`.
     pub(super) fn insert(
         &mut self,
@@ -208,6 +220,16 @@ impl PrefixCache {
         self.entries.swap_remove(index);
         self.counters.evicted += 1;
         true
+    }
+
+    /// Gives up the entries that are beginnings of `tokens`; how many tokens the longest had.
+    pub(super) fn erase(&mut self, domain: Domain, tokens: &[u32]) -> usize {
+        let of = |entry: &Entry| entry.domain == domain && tokens.starts_with(&entry.tokens);
+        let longest = self.entries.iter().filter(|entry| of(entry)).map(|it| it.tokens.len()).max();
+        let before = self.entries.len();
+        self.entries.retain(|entry| !of(entry));
+        self.counters.evicted += (before - self.entries.len()) as u64;
+        longest.unwrap_or(0)
     }
 
     /// Gives up all entries.

@@ -3,12 +3,13 @@
 //! Among jobs of one priority, the client that was served longest ago goes first, and its oldest job. A job whose
 //! client has gone never starts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use super::guide::Guide;
 use super::outbox::Outbox;
 use super::owner::Domain;
+use super::slots::SlotOrder;
 use super::{Event, Job, Priority};
 
 /// Clients that are remembered for fairness; more than ever wait at once.
@@ -47,6 +48,8 @@ pub(super) struct Queue {
     /// When each client was last served, in jobs.
     served: HashMap<String, u64>,
     turns: u64,
+    /// What clients asked of slots.
+    pub(super) orders: VecDeque<SlotOrder>,
 }
 
 impl Queue {
@@ -101,6 +104,7 @@ impl Queue {
 
     /// Takes all jobs, to refuse them.
     pub(super) fn drain(&mut self) -> Vec<Waiting> {
+        self.orders.clear();
         std::mem::take(&mut self.jobs)
     }
 }

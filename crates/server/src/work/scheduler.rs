@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::EngineError;
-use engine::backend::{Cancel, Run, SequenceId};
+use engine::backend::{Cancel, SequenceId};
 use engine::drafts::Drafting;
 use engine::engine::Engine;
 use store::timeline;
@@ -21,15 +21,12 @@ use super::active::{Active, Chunk, Doing};
 use super::disk::{DiskTier, Level};
 use super::outbox::Outbox;
 use super::panics::{Panics, Round};
-use super::prefix::{Place, PrefixCache};
+use super::prefix::PrefixCache;
 use super::shared::Shared;
+use super::slots::Slots;
 use super::step::Rows;
 use super::{Event, FinishReason, JobError, Status};
 
-/// Tokens between snapshots on the way through a long prompt.
-const WAY_TOKENS: usize = 4096;
-/// Time between them, if that is sooner: what a cancelled prompt loses at the most, beside its last chunk.
-const WAY_TIME: Duration = Duration::from_secs(3);
 /// Prompts keep step when neither chunk is more than this many times the other.
 const COMPANION: usize = 2;
 /// Prompts are changed no sooner than one is this far behind another.
@@ -69,12 +66,15 @@ pub(super) struct Scheduler {
     pub(super) draining: Vec<Outbox>,
     pub(super) prefix: PrefixCache,
     pub(super) disk: Option<DiskTier>,
+    pub(super) slots: Slots,
     idle_since: Option<Instant>,
     /// Index of the job whose chunk the device holds between two layers.
     pub(super) on_device: Option<usize>,
     /// Prefill time since the last decode step, and that step's time.
     pub(super) since_step: Duration,
     pub(super) step_time: Duration,
+    /// Steps of answers so far.
+    pub(super) steps: u64,
     /// How answers are drafted; `None` for not at all.
     pub(super) drafting: Option<Drafting>,
     /// Sequences of the jobs that the thread works for: a panic ends these.
@@ -94,7 +94,7 @@ impl Scheduler {
         language: Arc<Language>,
         shared: Arc<Shared>,
         (context, sequences): (usize, usize),
-        disk: Option<DiskTier>,
+        (disk, slots): (Option<DiskTier>, Slots),
         panics: Panics,
         drafting: Option<Drafting>,
     ) -> Self {
@@ -108,10 +108,12 @@ impl Scheduler {
             draining: Vec::new(),
             prefix: PrefixCache::default(),
             disk,
+            slots,
             idle_since: None,
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
+            steps: 0,
             drafting,
             at_work: Vec::with_capacity(sequences),
             in_hand: None,
@@ -152,6 +154,7 @@ impl Scheduler {
         self.shared.beat();
         self.shared.tell_log();
         self.forget_gone();
+        self.serve_slots();
         self.admit();
         let worked = self.turn();
         if let Some(disk) = &self.disk {
@@ -175,7 +178,7 @@ impl Scheduler {
         let decoding = |active: &Active| matches!(active.doing, Doing::Decode(_));
         let answers = (0..self.active.len())
             .filter(|&index| decoding(&self.active[index]) && may_run(&self.active[index]));
-        let answers: Vec<usize> = answers.collect();
+        let answers = self.due(answers.collect());
         let prompts = (0..self.active.len())
             .filter(|&index| !decoding(&self.active[index]) && may_run(&self.active[index]));
         let prompts: Vec<usize> = prompts.collect();
@@ -207,7 +210,10 @@ impl Scheduler {
             self.step(&answers);
             return true;
         }
-        self.prefill_layer(prompt);
+        match self.joined(prompt, &prompts) {
+            Some(members) => self.prefill_together(&members),
+            None => self.prefill_layer(prompt),
+        }
         true
     }
 
@@ -310,82 +316,23 @@ impl Scheduler {
 
     /// Begins the next chunk of a prompt, with snapshots at the ends of turns inside it.
     fn begin_chunk(&mut self, index: usize) -> Result<(), EngineError> {
-        let active = &self.active[index];
-        let (sequence, side) = (active.sequence, active.is_side());
-        let position = self.engine.sequence_length(sequence);
-        let chunk = self.engine.chunk();
-        // Where cuts show, they are where a prompt computed from its start has them.
-        let cuttable = self.engine.backend().cut_tokens() == 1;
-        let most = if cuttable { chunk } else { chunk - position % chunk };
-        let end = active.prompt().min(position + most);
-        let mut cuts = Vec::new();
-        if cuttable && active.job.cache_prompt {
-            let inside = active.job.prompt.boundaries.iter().copied();
-            cuts.extend(inside.filter(|cut| (position + 1..end).contains(cut)));
-            let prefix = &self.prefix;
-            cuts.retain(|&cut| !prefix.has(active.domain, &active.tokens[..cut]));
-            cuts.dedup();
-        }
-        let states = cuts.len();
-        let backend = self.engine.backend();
-        let pages = backend.batch_pages(end - position);
-        let copied = if states > 0 { backend.snapshot_pages(sequence, end) + states } else { 0 };
-        self.make_room(side, |room| room.states >= states && room.pages >= pages + copied);
-        cuts.truncate(self.engine.backend().room().states);
-        // Without pages there is no answer: here even a side job may take what it needs.
-        self.make_room(false, |room| room.pages >= pages);
-        let active = &self.active[index];
-        let marks: Vec<usize> = (0..cuts.len()).collect();
-        cuts.push(end);
-        let mut start = position;
-        let runs = cuts.iter().map(|&cut| {
-            let tokens = &active.tokens[start..cut];
-            start = cut;
-            Run { sequence, tokens }
-        });
-        let runs: Vec<_> = runs.collect();
-        let pass = self.engine.start(&runs, &marks)?;
-        let doing = Doing::Prefill(Some(Chunk { pass, tokens: end - position }));
-        self.active[index].doing = doing;
+        let part = self.next_part(index);
+        let tokens = part.tokens();
+        let pass = self.start_parts(&mut [part])?;
+        self.active[index].doing = Doing::Prefill(Some(Chunk { pass, tokens }));
         Ok(())
     }
 
     /// After the last layer of a chunk: keeps snapshots, and answers when the prompt is done.
     fn end_of_chunk(&mut self, index: usize, tokens: usize) {
-        self.status.chunks += 1;
-        self.status.prompt_tokens += tokens as u64;
-        self.status.prefix.tokens_computed += tokens as u64;
-        for snapshot in self.engine.backend().take_marks() {
-            let active = &mut self.active[index];
-            let length = snapshot.length();
-            active.kept = (length, Instant::now());
-            let (side, session) = (active.is_side(), active.job.session.as_deref());
-            let (domain, tokens) = (active.domain, &active.tokens[..length]);
-            self.prefix.insert(domain, tokens, snapshot, Place::Turn, side, session);
-        }
+        self.keep_marks();
         if self.active[index].job.prompt_logprobs && !self.judge(index, tokens) {
             return;
         }
-        let active = &mut self.active[index];
-        let held = self.engine.sequence_length(active.sequence);
-        let layers = self.engine.config().layers.len();
-        if let Some(rate) = active.prefill_rate(held, layers) {
-            self.usual_rate = Some(rate);
-            self.status.prefill_rate = rate;
-        }
-        if held < active.prompt() {
-            let (position, time) = active.kept;
-            if held - position >= WAY_TOKENS || time.elapsed() >= WAY_TIME {
-                self.keep(index, Place::Way);
-            }
+        if !self.end_of_part(index, tokens) {
             return;
         }
-        if !self.engine.backend().answers_replay() && held - active.kept.0 > WORTH_WAITING {
-            // The end of the answer cannot be kept.
-            self.keep(index, Place::Turn);
-        }
-        let active = &self.active[index];
-        if active.job.max_tokens == Some(0) {
+        if self.active[index].job.max_tokens == Some(0) {
             self.finish(index, FinishReason::Length);
             return;
         }

@@ -61,7 +61,7 @@ impl Shared {
     /// Sleeps until a job comes, or for `time`.
     pub(super) fn wait(&self, time: Duration) {
         let queue = self.queue();
-        if queue.len() == 0 && !self.is_stopping() {
+        if queue.len() == 0 && queue.orders.is_empty() && !self.is_stopping() {
             drop(wait_for(&self.wake, queue, time));
         }
     }

@@ -4,6 +4,7 @@
 //! run from the start of the server.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use engine::drafts::DraftCounters;
@@ -40,6 +41,8 @@ impl Stage {
 pub struct RunningJob {
     /// The request's id.
     pub id: String,
+    /// The slot that it has.
+    pub slot: usize,
     /// Where it is.
     pub stage: Stage,
     /// Tokens of the prompt.
@@ -142,6 +145,8 @@ pub struct Status {
     pub prefix: PrefixStatus,
     /// Everything counted about experts since the model was loaded.
     pub experts: StoreCounters,
+    /// The same of each stage, with its layers; one where one device computes all of them.
+    pub stages: Vec<(Range<usize>, StoreCounters)>,
     /// Tokens routed to each expert, `[layers][experts]`; empty when the device does not tell.
     pub expert_heat: Vec<Vec<u32>>,
 }

@@ -58,6 +58,8 @@ impl Scheduler {
         self.works_for(answers);
         let started = Instant::now();
         let (rows, tokens) = self.draft(answers);
+        self.steps += 1;
+        answers.iter().for_each(|&index| self.active[index].stepped = self.steps);
         let backend = self.engine.backend();
         let pages = tokens.iter().map(|tokens| backend.batch_pages(tokens.len())).sum::<usize>();
         self.make_room(false, |room| room.pages >= pages);
@@ -104,6 +106,14 @@ impl Scheduler {
         }
     }
 
+    /// The answers of the next step: all, or of more than a step holds those that have waited longest, ascending.
+    pub(super) fn due(&self, mut answers: Vec<usize>) -> Vec<usize> {
+        answers.sort_by_key(|&index| (self.active[index].stepped, index));
+        answers.truncate(ROUND_TOKENS);
+        answers.sort_unstable();
+        answers
+    }
+
     /// The rows of a step, and the tokens of each answer in it. Rows that answers leave are for drafts, in order.
     fn draft(&mut self, answers: &[usize]) -> (Vec<Rows>, Vec<Vec<u32>>) {
         let (mut rows, mut tokens) = (Vec::new(), Vec::new());
@@ -132,6 +142,10 @@ impl Scheduler {
     pub(super) fn draw(&mut self, rows: &[Rows]) {
         let started = Instant::now();
         let _span = timeline::span("draw", [("answers", rows.len() as u64), ("", 0), ("", 0)]);
+        if rows.len() > 1 {
+            let places: Vec<usize> = rows.iter().map(|rows| rows.first).collect();
+            self.engine.backend().expect_rows(&places);
+        }
         let on_device = |rows: &Rows| {
             if !rows.drafts.is_empty() {
                 return None;

@@ -16,7 +16,7 @@ use text::{
     EncodeLimit, Fitted, Language, Message, OnFull, RenderOptions, Role, Room, TextError, Thinking,
     fit,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::active;
 use super::disk::{DiskOptions, DiskTier, SharedOptions};
@@ -27,9 +27,11 @@ use super::owner::Salt;
 use super::panics::Panics;
 use super::scheduler::Scheduler;
 use super::shared::Shared;
+use super::slots::{SlotOrder, Slots};
 use super::{
-    CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, PrepareError, Preparing,
-    Prompt, Refusal, Status, Ticket, Worker,
+    CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, Owner, PrepareError,
+    Preparing, Prompt, Refusal, SlotAction, SlotError, SlotOptions, SlotReply, Status, Ticket,
+    Worker,
 };
 use crate::log::{Level, Log};
 
@@ -51,6 +53,8 @@ pub struct WorkerOptions {
     pub disk: Option<DiskOptions>,
     /// A folder of several servers, below that one; `None` for none.
     pub shared: Option<SharedOptions>,
+    /// Where slots are saved by name; `None` for nowhere.
+    pub slots: Option<SlotOptions>,
     /// Panics of the engine within a minute from which on the server ends.
     pub panics: usize,
     /// How answers are drafted; `None` for not at all. The engine must have rounds.
@@ -63,6 +67,8 @@ pub struct WorkerOptions {
 const COUNTED_CONTEXTS: usize = 2;
 /// Control tokens around what stands before and after a gap, and where it is filled: Qwen's, which others took over.
 const INFILL_MARKERS: [&str; 3] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+/// Orders for slots that may wait.
+const SLOT_ORDERS_MAX: usize = 16;
 /// Runs jobs on an engine.
 pub struct EngineWorker {
     shared: Arc<Shared>,
@@ -83,6 +89,7 @@ struct ServedModel {
     model: ModelCard,
     context: usize,
     vocabulary: usize,
+    sequences: usize,
     queue: usize,
     system: Option<String>,
     on_full: OnFull,
@@ -114,20 +121,22 @@ impl EngineWorker {
         let WorkerOptions { model, context, sequences, queue, system, on_full, .. } = options;
         let (panics, drafting, log) = (options.panics, options.drafting, options.log);
         let folders = (options.disk, options.shared);
+        let slots = Slots::open(options.slots, sequences)?;
         let shared = Arc::new(Shared::new(sequences, log));
         let vocabulary = engine.config().vocabulary;
         let for_disk = Arc::clone(&shared);
         let log = move |line: &str| for_disk.log(Level::Warn, line);
         let disk = DiskTier::open(folders.0, folders.1, log)?;
-        let salt = disk.as_ref().and_then(DiskTier::salt).map_or_else(Salt::random, Ok)?;
+        let of_slots = || slots.salt().unwrap_or_else(Salt::random);
+        let salt = disk.as_ref().and_then(DiskTier::salt).map_or_else(of_slots, Ok)?;
         let (for_thread, words) = (Arc::clone(&shared), Arc::clone(&language));
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
             let panics = Panics::new(panics);
             let rooms = (context, sequences);
-            Scheduler::new(engine, words, for_thread, rooms, disk, panics, drafting).run();
+            Scheduler::new(engine, words, for_thread, rooms, (disk, slots), panics, drafting).run();
         })?;
-        let options = ServedModel { model, context, vocabulary, queue, system, on_full };
+        let options = ServedModel { model, context, vocabulary, sequences, queue, system, on_full };
         let ends = &language.end_tokens;
         let grammars = Grammars::new(&language.tokenizer, language.dialect, ends, vocabulary);
         let grammars = grammars.map(Arc::new);
@@ -362,6 +371,11 @@ impl Worker for EngineWorker {
         if prompt == 0 {
             return Err(Refusal::BadRequest("the prompt is empty".to_owned()));
         }
+        let slots = self.options.sequences;
+        if job.slot.is_some_and(|slot| slot >= slots) {
+            let reason = format!("id_slot: {}", SlotError::NoSlot(slots));
+            return Err(Refusal::BadRequest(reason));
+        }
         active::check(&job, &self.language, self.options.vocabulary)?;
         let guide = self.guide(&job)?;
         let (sender, events) = mpsc::channel(CHANNEL_EVENTS);
@@ -388,6 +402,24 @@ impl Worker for EngineWorker {
 
     fn silence(&self) -> Duration {
         self.shared.silence()
+    }
+
+    fn slot(&self, slot: usize, action: SlotAction, owner: &Owner) -> Result<SlotReply, SlotError> {
+        let domain = self.salt.domain(owner);
+        let (reply, answer) = oneshot::channel();
+        {
+            let mut queue = self.shared.queue();
+            if self.shared.is_stopping() || queue.orders.len() >= SLOT_ORDERS_MAX {
+                return Err(SlotError::Later);
+            }
+            queue.orders.push_back(SlotOrder { slot, action, domain, reply });
+        }
+        self.shared.wake();
+        Ok(answer)
+    }
+
+    fn stop(&self) {
+        Self::stop(self);
     }
 
     fn status(&self) -> Status {

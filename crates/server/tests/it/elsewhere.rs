@@ -198,11 +198,11 @@ fn what_would_make_another_answer_is_refused_and_the_rest_is_mentioned() {
         let response = serving.post(path, &body(path, &off));
         assert_eq!(response.status, 200, "{path}: {}", response.body);
         assert_eq!(response.header("x-warning"), None, "{path}");
-        let ignored = json!({ "id_slot": 3, "num_gpu": 99 });
+        let ignored = json!({ "n_cache_reuse": 3, "num_gpu": 99 });
         let response = serving.post(path, &body(path, &ignored));
         let warning = response.header("x-warning").unwrap().to_owned();
         assert!(
-            warning.contains("id_slot was ignored: ") && warning.contains("num_gpu"),
+            warning.contains("n_cache_reuse was ignored: ") && warning.contains("num_gpu"),
             "{warning}"
         );
     }

@@ -207,6 +207,7 @@ fn routers_find_their_names_and_shapes() {
         status.queued = 3;
         status.sequences = 2;
         status.running = vec![server::work::RunningJob {
+            slot: 0,
             id: "a".into(),
             stage: server::work::Stage::Decode,
             prompt: 300,

@@ -66,8 +66,17 @@ fn said(outcome: &Outcome) -> (&str, &str, &[(u32, u32)]) {
 
 /// Panics at every operation that `golden` uses. Gives how many panics there were.
 fn panics_everywhere(golden: Option<&'static str>) -> u64 {
+    panics_on(&[], golden)
+}
+
+/// The same with layers cut into stages.
+fn panics_on(cuts: &'static [usize], golden: Option<&'static str>) -> u64 {
     let trip = Arc::new(Trip::default());
-    let worker = worker(&setting(&trip, golden));
+    panics_at(&trip, &Setting { cuts, ..setting(&trip, golden) })
+}
+
+fn panics_at(trip: &Trip, setting: &Setting) -> u64 {
+    let worker = worker(setting);
     let right: Vec<_> = (0..CLIENTS).map(|client| ask(&worker, asked(&worker, client))).collect();
     assert!(right.iter().all(|outcome| outcome.tokens.len() == 3), "{right:?}");
     let before = trip.calls();
@@ -132,6 +141,19 @@ fn a_panic_ends_its_job_in_a_model_with_rows_of_n_grams() {
 #[test]
 fn a_panic_ends_its_job_in_a_model_with_several_streams() {
     assert!(panics_everywhere(Some("dsv4-calm-hf")) > 60);
+}
+
+#[test]
+fn a_panic_ends_its_job_where_layers_are_cut_into_stages() {
+    assert!(panics_on(&[2], Some("qwen35-calm-hf")) > 60);
+}
+
+#[test]
+fn a_panic_ends_the_jobs_whose_prompts_are_one_batch() {
+    let trip = Arc::new(Trip::default());
+    let setting = setting(&trip, Some("qwen35-calm-hf"));
+    let between = trip.between_joint(100);
+    assert!(panics_at(&trip, &Setting { between, chunk: 128, ..setting }) > 60);
 }
 
 #[test]

@@ -187,6 +187,11 @@ fn damage(folder: &Path, fuzz: &mut Fuzz) {
 
 /// Gives how many snapshots came from the shared folder.
 fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
+    run_on([&[], &[]], golden, requests, seed)
+}
+
+/// The same where layers of each worker are cut into stages; those of what it is compared with are not.
+fn run_on(cuts: [&'static [usize]; 2], golden: &'static str, requests: usize, seed: u64) -> u64 {
     let oracle = Oracle::default();
     let folder = tempfile::tempdir().unwrap();
     let [own, shared] = ["own", "shared"].map(|name| folder.path().join(name));
@@ -201,6 +206,7 @@ fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
         shared: Some(SharedOptions::new(shared.clone(), 7, 1 << 20)),
         // One worker drafts, and the folder's files are for both.
         drafting: (number == 0).then(|| oracle.drafting(3)),
+        cuts: cuts[number],
         ..Setting::default()
     };
     let alone = Setting {
@@ -209,6 +215,7 @@ fn run(golden: &'static str, requests: usize, seed: u64) -> u64 {
         disk: None,
         shared: None,
         drafting: None,
+        cuts: &[],
         ..small(0)
     };
     let reference = worker(&alone);
@@ -314,5 +321,15 @@ fn every_answer_is_that_of_a_run_without_reuse() {
         + run("flash-next-calm-hf", requests / 8, seed + 5)
         + run("dsv4-calm-hf", requests / 4, seed + 4)
         + run("gemma4-calm-hf", requests / 8, seed + 6);
+    assert!(shared > 0, "nothing came from the shared folder");
+}
+
+/// Files of one worker are read by the other, whose layers are cut in another way.
+#[test]
+fn every_answer_of_stages_is_that_of_one_device_without_reuse() {
+    let shared = run_on([&[2], &[1, 3]], "qwen35-calm-mlx-mixed", 50, 7)
+        + run_on([&[], &[1]], "dsv4-calm-hf", 30, 8)
+        + run_on([&[2], &[]], "flash-next-calm-hf", 30, 9)
+        + run_on([&[1], &[1, 2]], "gemma4-calm-hf", 30, 10);
     assert!(shared > 0, "nothing came from the shared folder");
 }

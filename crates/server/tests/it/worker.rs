@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use engine_support::faulty::Trip;
 use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
 use server::work::{
     Constraint, Conversation, FinishReason, Job, OutputRules, PrepareError, Preparing, Priority,
@@ -110,6 +111,34 @@ fn answers_computed_together_are_those_computed_alone() {
     for (ticket, alone) in tickets.into_iter().zip(alone) {
         assert_eq!(collect(ticket.unwrap()).text, alone.text);
     }
+}
+
+#[test]
+fn short_prompts_in_one_batch_are_those_computed_alone() {
+    let trip = Arc::new(Trip::default());
+    let between = trip.between_joint(100);
+    let worker = worker(&Setting { sequences: 6, between, ..Setting::default() });
+    let topics = ["two plus two", "a colour", "Bob", "counting", "rain", "seven"];
+    let turn = |topic: &str| conversation(SYSTEM, &[&format!("Say a word about {topic}.")]);
+    let alone = topics.map(|topic| ask(&worker, uncached(&worker, &turn(topic), 12)));
+    let batches = || trip.calls().get("begin").copied().unwrap_or(0);
+    // Kept is the end of the system message: what is left of each prompt is short.
+    for kept in [false, true] {
+        let jobs = topics.map(|topic| match kept {
+            false => uncached(&worker, &turn(topic), 12),
+            true => job(&worker, &turn(topic), 12),
+        });
+        let (begun, chunks) = (batches(), worker.status().chunks);
+        let tickets = jobs.map(|job| worker.submit(job).unwrap());
+        for (ticket, alone) in tickets.into_iter().zip(&alone) {
+            let together = collect(ticket);
+            assert_eq!((&together.text, &together.tokens), (&alone.text, &alone.tokens), "{kept}");
+        }
+        // Answers of twelve tokens in step are eleven batches, and prompts fewer than there are parts of them.
+        let (begun, chunks) = (batches() - begun, worker.status().chunks - chunks);
+        assert!(kept || begun < 6 * 12, "{begun} batches, {chunks} parts");
+    }
+    assert!(worker.status().prefix.saved > 0);
 }
 
 fn uncached(

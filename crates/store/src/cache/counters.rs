@@ -52,6 +52,12 @@ impl Histogram {
         0
     }
 
+    /// Adds the times of another.
+    fn join(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(mine, theirs)| *mine += theirs);
+        self.total_us = self.total_us.saturating_add(other.total_us);
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         let counts = std::array::from_fn(|i| self.counts[i] - earlier.counts[i]);
         Self { counts, total_us: self.total_us - earlier.total_us }
@@ -198,6 +204,26 @@ impl StoreCounters {
         }
     }
 
+    /// Adds those of another store, of other layers: numbers of the moment as well.
+    pub fn add(&mut self, other: &Self) {
+        self.decode.add(&other.decode);
+        self.prefill.add(&other.prefill);
+        self.records_read += other.records_read;
+        self.bytes_read += other.bytes_read;
+        self.read_time.join(&other.read_time);
+        self.evictions += other.evictions;
+        self.ahead_issued += other.ahead_issued;
+        self.ahead_used += other.ahead_used;
+        self.ahead_wasted += other.ahead_wasted;
+        self.given_up += other.given_up;
+        self.withdrawn += other.withdrawn;
+        self.retries += other.retries;
+        self.errors += other.errors;
+        self.in_flight += other.in_flight;
+        self.device.add(&other.device);
+        self.rows.add(&other.rows);
+    }
+
     /// What was counted after `earlier`, a snapshot of the same store.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -222,6 +248,21 @@ impl StoreCounters {
 }
 
 impl DeviceCounters {
+    /// Adds another device's.
+    fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.over_bus += other.over_bus;
+        self.resident += other.resident;
+        self.copied += other.copied;
+        self.returned += other.returned;
+        self.in_both += other.in_both;
+        self.slots += other.slots;
+        self.given_up += other.given_up;
+        self.cache_bytes += other.cache_bytes;
+        self.prefetched.add(&other.prefetched);
+        self.queue.add(&other.queue);
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         Self {
             hits: self.hits - earlier.hits,
@@ -240,6 +281,15 @@ impl DeviceCounters {
 }
 
 impl QueueCounters {
+    /// Adds another device's.
+    fn add(&mut self, other: &Self) {
+        self.dispatches += other.dispatches;
+        self.ahead += other.ahead;
+        self.submissions += other.submissions;
+        self.waits += other.waits;
+        self.waited_us += other.waited_us;
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         Self {
             dispatches: self.dispatches - earlier.dispatches,
@@ -252,6 +302,16 @@ impl QueueCounters {
 }
 
 impl PrefetchCounters {
+    /// Adds another device's.
+    fn add(&mut self, other: &Self) {
+        self.guessed += other.guessed;
+        self.right += other.right;
+        self.bus_copied += other.bus_copied;
+        self.bus_used += other.bus_used;
+        self.disk_read += other.disk_read;
+        self.disk_used += other.disk_used;
+    }
+
     fn since(&self, earlier: &Self) -> Self {
         Self {
             guessed: self.guessed - earlier.guessed,
@@ -268,6 +328,17 @@ impl PhaseCounters {
     /// Share of requests found resident; zero without requests.
     pub fn hit_rate(&self) -> f64 {
         if self.requests == 0 { 0.0 } else { self.hits as f64 / self.requests as f64 }
+    }
+
+    /// Adds another store's.
+    fn add(&mut self, other: &Self) {
+        self.visits += other.visits;
+        self.requests += other.requests;
+        self.hits += other.hits;
+        self.joined += other.joined;
+        self.misses += other.misses;
+        self.stall_us += other.stall_us;
+        self.routing_us += other.routing_us;
     }
 
     fn since(&self, earlier: &Self) -> Self {

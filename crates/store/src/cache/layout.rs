@@ -6,6 +6,8 @@
 //!
 //! [`ExpertStore::open`]: super::ExpertStore::open
 
+use std::sync::Arc;
+
 use crate::LayerId;
 use crate::arena::SlotArena;
 use crate::cache::{SlotBudget, StoreError};
@@ -130,6 +132,64 @@ impl StorePlan {
             class.slots = (slots as usize).min(class.experts);
         }
         Ok(plan)
+    }
+
+    /// Plans the slots of several stores, each of which has some layers' experts: a `budget` of slots or bytes is
+    /// shared out in proportion to the bytes of their experts, none gets less than one step needs. Gives each store's
+    /// plan with the budget that it follows.
+    ///
+    /// # Errors
+    /// As [`StorePlan::budget`].
+    pub fn budget_over(
+        checkpoints: &[Arc<Checkpoint>],
+        budget: SlotBudget,
+        minimum_slots: usize,
+    ) -> Result<Vec<(Self, SlotBudget)>, StoreError> {
+        let plan = |checkpoint: &Arc<Checkpoint>, budget| {
+            let plan = Self::budget(checkpoint, budget, minimum_slots)?;
+            Ok::<_, StoreError>((plan, budget))
+        };
+        let (given, in_bytes) = match budget {
+            SlotBudget::Bytes(bytes) if checkpoints.len() > 1 => (bytes, true),
+            SlotBudget::Slots(slots) if checkpoints.len() > 1 => (slots as u64, false),
+            _ => return checkpoints.iter().map(|it| plan(it, budget)).collect(),
+        };
+        let least = checkpoints.iter().map(|it| Ok(plan(it, SlotBudget::Steps(1))?.0));
+        let least = least.collect::<Result<Vec<Self>, StoreError>>()?;
+        let need = |plan: &Self| if in_bytes { plan.bytes() } else { plan.slots() as u64 };
+        let needs: Vec<u64> = least.iter().map(need).collect();
+        if given < needs.iter().sum() {
+            return Err(StoreError::Budget {
+                asked: budget,
+                minimum_slots: least.iter().map(Self::slots).sum(),
+                minimum_bytes: least.iter().map(Self::bytes).sum(),
+            });
+        }
+        let bytes = |plan: &Self| plan.classes.iter().map(SlotClass::expert_bytes).sum();
+        let weights: Vec<u64> = least.iter().map(bytes).collect();
+        let shares = shares(given, &weights, &needs).into_iter().map(|share| match in_bytes {
+            true => SlotBudget::Bytes(share),
+            false => SlotBudget::Slots(share as usize),
+        });
+        checkpoints.iter().zip(shares).map(|(it, share)| plan(it, share)).collect()
+    }
+
+    /// What several stores have together; each has layers that no other has.
+    #[must_use]
+    pub fn joined(plans: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self { classes: Vec::new(), class_of_layer: Vec::new(), layers: Vec::new() };
+        for plan in plans {
+            let (first, layers) = (all.classes.len(), plan.layers.len());
+            all.classes.extend(plan.classes);
+            all.class_of_layer.resize(layers.max(all.class_of_layer.len()), None);
+            all.layers.resize(layers.max(all.layers.len()), None);
+            let own = plan.layers.into_iter().zip(plan.class_of_layer).enumerate();
+            for (index, (layer, class)) in own.filter(|(_, (layer, _))| layer.is_some()) {
+                all.layers[index] = layer;
+                all.class_of_layer[index] = class.map(|class| first + class);
+            }
+        }
+        all
     }
 
     /// Gives up all slots: mapped experts need none.

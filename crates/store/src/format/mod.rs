@@ -29,6 +29,7 @@ mod names;
 pub(crate) mod native;
 mod place;
 mod quantization;
+mod range;
 pub mod rows;
 mod safetensors;
 mod scaled;

@@ -8,14 +8,14 @@ mirrors! {
     Source as Source { x, norm, gate, columns, mode, dim, epsilon };
     JobArguments as StepJob { matrix, second, out, first_block, kind };
     StepLinearArguments as StepLinearArguments {
-        source, taps, tail, sequences, tail_stride, kernel, jobs, tiles_shift, rounds, tokens,
-        per_pass, job
+        source, taps, tail, sequences, tail_stride, ring, positions, lags, ring_stride, ring_row, padding, kernel, jobs,
+        tiles_shift, rounds, tokens, per_pass, job
     } for StepLinear, StepLinearAny, StepLinearBlocks, StepLinearGrids, StepLinearPlanes, SeveralLinear1,
     SeveralLinear2, SeveralLinear4, SeveralNormed1, SeveralNormed2, SeveralNormed4;
     HeadsArguments as HeadsArguments {
-        query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, sequences,
-        query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type,
-        magnitude, padding
+        query, key, value, query_norm, key_norm, frequencies, out, cache_keys, cache_values, positions, places,
+        sequences, query_heads, key_value_heads, dim, rotary, context, query_stride, epsilon, kv_type,
+        magnitude, norm_values
     } for AttentionHeads;
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,

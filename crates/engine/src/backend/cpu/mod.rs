@@ -24,6 +24,7 @@ mod state;
 mod streams;
 mod tiled;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub use self::state::KvGrowth;
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::{
-    Backend, Cancel, PAGE_TOKENS, Purpose, Register, Run, SequenceId, Sequences, Snapshot,
+    Backend, Cancel, PAGE_TOKENS, Purpose, Register, Run, SequenceId, Sequences, SnapshotPart,
     Suspended,
 };
 use crate::EngineError;
@@ -61,6 +62,8 @@ use crate::weights::{MatrixId, TableId, VectorId, Weights};
 /// Sizes and choices of a CPU backend.
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
+    /// The layers of the model that it computes; the others are other backends'.
+    pub layers: Range<usize>,
     /// Most tokens of one batch.
     pub batch_tokens: usize,
     /// Most tokens of one batch whose logits are asked for at once.
@@ -171,7 +174,7 @@ impl CpuBackend {
             round: RoundScratch::new(&config, &options),
             answers: false,
             projected: vec![0.0; tokens * config.hidden],
-            logits: vec![0.0; options.logit_rows * config.vocabulary],
+            logits: vec![0.0; options.logit_values(&config)],
             inverse_frequencies: config.attention.rope.inverse_frequencies(),
             windowed_frequencies: config.windowed.map(|it| it.rope.inverse_frequencies()),
             ones: vec![1.0; config.attentions().map(|it| it.head_dim).max().unwrap_or(0)],
@@ -190,8 +193,8 @@ impl CpuBackend {
         })
     }
 
-    /// Looks rows of n-grams up in `stores`, one for each layer that does, in their order. Asked before the first
-    /// batch.
+    /// Looks rows of n-grams up in `stores`, one for each layer computed that does, in their order. Asked before the
+    /// first batch.
     ///
     /// # Errors
     /// More stores or fewer than there are such layers.
@@ -266,13 +269,17 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
         self.catch_up(sequence);
         let (sequences, memory) = self.sequences.split();
         sequences.snapshot(memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         let (sequences, memory) = self.sequences.split();
         sequences.restore(memory, sequence, snapshot)
     }
@@ -346,6 +353,17 @@ impl Backend for CpuBackend {
             }
             others.chunks_exact_mut(hidden).for_each(|other| other.copy_from_slice(first));
         });
+    }
+
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        to.clear();
+        to.extend_from_slice(self.registers.get(Register::Residual));
+        Ok(())
+    }
+
+    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+        self.registers.get_mut(Register::Residual).copy_from_slice(from);
+        Ok(())
     }
 
     fn prepare(&mut self, program: Arc<Program>) {

@@ -10,7 +10,7 @@ use super::gated_streams::{inverse_rms, norm_row, sigmoid};
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::model::ngram::{NgramHash, NgramMixing, taps};
+use crate::model::ngram::{NgramConfig, NgramHash, NgramMixing, taps};
 use crate::sequences::Part;
 
 /// The rows of a model's layers of n-grams.
@@ -29,6 +29,15 @@ struct NgramSource {
     wanted: Vec<u64>,
 }
 
+/// The layers of n-grams that are computed, with their hashes.
+fn computed<'a>(
+    ngrams: &'a NgramConfig,
+    options: &'a CpuOptions,
+) -> impl Iterator<Item = (usize, &'a NgramHash)> + Clone {
+    let layers = ngrams.layers.iter().copied().zip(&ngrams.hashes);
+    layers.filter(move |(layer, _)| options.layers.contains(layer))
+}
+
 impl NgramRows {
     /// The rows of `config`'s layers from `stores`, one for each.
     ///
@@ -40,12 +49,14 @@ impl NgramRows {
         stores: Vec<RowStore>,
     ) -> Result<Self, EngineError> {
         let Some(ngrams) = &config.ngrams else { return Ok(Self { layers: Vec::new() }) };
-        if stores.len() != ngrams.layers.len() {
-            let found = format!("{} stores of rows for {}", stores.len(), ngrams.layers.len());
+        let computed = computed(ngrams, options);
+        let count = computed.clone().count();
+        if stores.len() != count {
+            let found = format!("{} stores of rows for {count}", stores.len());
             return Err(EngineError::Request(found));
         }
-        let layers = ngrams.layers.iter().zip(&ngrams.hashes).zip(stores);
-        let sources = layers.map(|((&layer, hash), store)| NgramSource {
+        let layers = computed.zip(stores);
+        let sources = layers.map(|((layer, hash), store)| NgramSource {
             layer: LayerId(layer as u16),
             hash: hash.clone(),
             store,
@@ -62,7 +73,7 @@ impl NgramRows {
         // The widest of the floats that a table may hold.
         let row = ngrams.columns() * size_of::<f32>();
         let store = RowStore::required_bytes(row, options.row_cache, rows);
-        ngrams.layers.len() as u64 * (store + (rows * size_of::<u64>()) as u64)
+        computed(ngrams, options).count() as u64 * (store + (rows * size_of::<u64>()) as u64)
     }
 
     /// Adds what was counted.

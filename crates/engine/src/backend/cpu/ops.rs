@@ -272,8 +272,8 @@ impl CpuBackend {
             let config = self.config.delta.as_ref().expect("rounds of a delta layer");
             let shape = delta_shape(config);
             let behind = &mut scratch.out[..lag * config.value_width()];
-            for (number, layer) in self.program.layers.iter().enumerate() {
-                for op in layer.stage(Stage::Mixer) {
+            for number in self.options.layers.clone() {
+                for op in self.program.layers[number].stage(Stage::Mixer) {
                     let &Op::DeltaRule { decay_rate, decay_bias } = op else { continue };
                     let layer = LayerId(number as u16);
                     let (state, replay) = self.sequences.recurrence(sequence, layer);

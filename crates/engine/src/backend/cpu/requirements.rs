@@ -1,5 +1,8 @@
 //! Bytes that a CPU backend will hold, known before it is made: `plan` is exact because it asks here.
 
+use std::iter::Sum;
+use std::ops::Range;
+
 use kernels::{Activations, KvType};
 
 use super::compressed::CompressedScratch;
@@ -32,6 +35,19 @@ pub struct Requirements {
     pub rows: u64,
 }
 
+/// What several backends hold together.
+impl Sum for Requirements {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let none = Self { key_values: 0, recurrent: 0, activations: 0, rows: 0 };
+        all.fold(none, |sum, it| Self {
+            key_values: sum.key_values + it.key_values,
+            recurrent: sum.recurrent + it.recurrent,
+            activations: sum.activations + it.activations,
+            rows: sum.rows + it.rows,
+        })
+    }
+}
+
 impl CpuOptions {
     /// Pages of keys and values that exist: the whole context of every sequence. Snapshots hold what sequences
     /// leave, and a sequence may have to copy the page that it shares with one.
@@ -40,8 +56,19 @@ impl CpuOptions {
         self.sequences * (self.context.div_ceil(PAGE_TOKENS) + shared)
     }
 
-    /// Refuses what the model's caches cannot hold.
+    /// Values of all rows of logits; 0 where another backend has the model's last layer.
+    pub(super) fn logit_values(&self, config: &ModelConfig) -> usize {
+        let ends = self.layers.end == config.layers.len();
+        if ends { self.logit_rows * config.vocabulary } else { 0 }
+    }
+
+    /// Refuses layers that the model does not have, and what its caches cannot hold.
     pub(super) fn check(&self, config: &ModelConfig) -> Result<(), EngineError> {
+        if self.layers.is_empty() || self.layers.end > config.layers.len() {
+            let (Range { start, end }, count) = (&self.layers, config.layers.len());
+            let found = format!("layers {start} to {end} of a model of {count} layers");
+            return Err(EngineError::Request(found));
+        }
         if config.takes(self.kv_type) {
             return Ok(());
         }
@@ -72,7 +99,7 @@ impl Requirements {
             + super::tiled_shape(config).map_or(0, |shape| Tiled::bytes(&shape))
             // Batches put aside while another runs.
             + (options.sequences - 1) * tokens * streams * config.hidden * float
-            + options.logit_rows * config.vocabulary * float;
+            + options.logit_values(config) * float;
         let replay = ReplayShape::new(config, options).map_or(0, |shape| shape.values() * float);
         let rounds = options.sequences * layout.count(Kept::State) * replay;
         Self {

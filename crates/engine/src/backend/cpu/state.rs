@@ -30,9 +30,9 @@ pub enum KvGrowth {
     Ahead,
 }
 
-/// What a sequence carries on the processor.
+/// What a sequence carries on the processor, of the layers computed there.
 pub(super) fn layout(config: &ModelConfig, options: &CpuOptions) -> SequenceLayout {
-    SequenceLayout::new(config, options.kv_type, RowForm::Blocks)
+    SequenceLayout::of_layers(config, &options.layers, options.kv_type, RowForm::Blocks)
 }
 
 /// The states of all places, in the form of snapshots.

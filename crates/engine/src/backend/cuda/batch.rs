@@ -1,9 +1,10 @@
 //! What the operations of a batch name: how it runs, its parts, weights, rows of registers; and its end.
 
-use cuda::launch::TokenPlaces;
+use cuda::launch::{StepRuns, TokenPlaces};
 use cuda::{CudaError, Matrix, Span};
 
 use super::super::{Purpose, Run};
+use super::buffers::Input;
 use super::{CudaBackend, Register, STEP_TOKENS};
 use crate::EngineError;
 use crate::weights::{MatrixId, VectorId};
@@ -34,24 +35,33 @@ impl CudaBackend {
         all.part(0, self.sizes.registers[register as usize] / self.sizes.tokens * self.tokens)
     }
 
-    /// Words of the batch's inputs: tokens, positions and sequences in turn; with windows, positions from the bases of
-    /// their rows.
-    pub(super) fn input(&self, which: usize, first: usize, tokens: usize) -> Span<u32> {
-        self.buffers.inputs.span((which * self.tokens + first) * 4, tokens)
+    /// What is said of tokens of the batch.
+    pub(super) fn input(&self, which: Input, first: usize, tokens: usize) -> Span<u32> {
+        self.buffers.inputs.span((which as usize * self.tokens + first) * 4, tokens)
+    }
+
+    /// The runs of a step, where they may have several tokens.
+    pub(super) fn step_runs(&self) -> Option<StepRuns> {
+        let tokens = self.tokens;
+        let all = |which| self.input(which, 0, tokens);
+        let runs = || StepRuns { starts: all(Input::Start), lags: all(Input::Lag) };
+        (self.single && self.computes_rounds()).then(runs)
     }
 
     /// The runs of the batch: all tokens at once when each is its own run.
     pub(super) fn places(&self) -> Vec<(usize, TokenPlaces)> {
-        let places = |first, tokens, single| TokenPlaces {
-            positions: self.input(1, first, tokens),
-            sequences: self.input(2, first, tokens),
+        let places = |first, tokens, single, end| TokenPlaces {
+            positions: self.input(Input::Position, first, tokens),
+            sequences: self.input(Input::Sequence, first, tokens),
             single,
+            runs: self.step_runs(),
+            end,
         };
         if self.single {
-            return vec![(0, places(0, self.tokens, true))];
+            return vec![(0, places(0, self.tokens, true, 0))];
         }
         let spans = self.sequences.spans().iter();
-        spans.map(|span| (span.first, places(span.first, span.tokens, false))).collect()
+        spans.map(|span| (span.first, places(span.first, span.tokens, false, span.end()))).collect()
     }
 
     /// Checks a batch against the plan, makes room for it and brings its inputs to where the device reads them.
@@ -68,11 +78,18 @@ impl CudaBackend {
             Purpose::Answers => self.options.batch_tokens.min(STEP_TOKENS),
         };
         super::super::check_batch(runs, limit, self.config.vocabulary)?;
+        if purpose == Purpose::Prompt {
+            runs.iter().try_for_each(|run| self.catch_up(run.sequence))?;
+        }
         self.sequences.begin(runs)?;
         self.hold_batch()?;
         self.tokens = total;
         self.single = purpose == Purpose::Answers;
         self.place_windows()?;
+        if self.single {
+            let (sequences, mut memory) = self.sequences_in();
+            sequences.begin_rounds(&mut memory)?;
+        }
         let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
         self.write_inputs(tokens);
         self.begin_step()
@@ -92,8 +109,16 @@ impl CudaBackend {
         for span in self.sequences.spans() {
             let positions = (span.position..span.end()).map(|place| place as u32);
             inputs.hand_over(total + span.first, positions);
-            let sequences = std::iter::repeat_n(span.sequence.0, span.tokens);
-            inputs.hand_over(2 * total + span.first, sequences);
+            let lag = self.sequences.lag(span.sequence) as u32;
+            let of_run = [
+                (Input::Sequence, span.sequence.0),
+                (Input::Start, span.first as u32),
+                (Input::Lag, lag),
+            ];
+            for (which, word) in of_run {
+                let words = std::iter::repeat_n(word, span.tokens);
+                inputs.hand_over(which as usize * total + span.first, words);
+            }
         }
         self.write_window_positions();
     }

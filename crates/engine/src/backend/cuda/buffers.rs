@@ -10,9 +10,10 @@ use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 
 use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
+use super::rounds::RoundSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
-use crate::model::config::ModelConfig;
+use crate::model::config::{AttentionConfig, ModelConfig};
 use crate::sequences::{Kept, RowForm, SequenceLayout};
 
 /// Most tokens of a prompt that a layer without experts computes at once.
@@ -35,6 +36,8 @@ pub(super) struct Sizes {
     pub(super) logit_rows: usize,
     pub(super) vocabulary: usize,
     pub(super) attention: AttentionShape,
+    /// Attention over a window, where it has another shape.
+    pub(super) windowed: Option<AttentionShape>,
     /// Attention over latent rows, where the model has that kind.
     pub(super) latent: Option<LatentShape>,
     /// Tokens whose queries meet latent rows together.
@@ -52,6 +55,8 @@ pub(super) struct Sizes {
     /// Convolution tail of one delta layer and sequence.
     pub(super) tail: usize,
     pub(super) delta_layers: usize,
+    /// Of models with delta layers, where there are rounds.
+    pub(super) rounds: Option<RoundSizes>,
     pub(super) sequences: usize,
     /// Words of the request ring.
     pub(super) ring: usize,
@@ -67,7 +72,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(config: &ModelConfig, options: &CudaOptions) -> Self {
-        let (attention, moe) = (&config.attention, &config.moe);
+        let moe = &config.moe;
         let pairs = options.batch_tokens * options.top_k;
         let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
         let layers = config.layers.len();
@@ -85,11 +90,8 @@ impl Sizes {
             dense: config.dense_width(),
             logit_rows: options.logit_rows.max(STEP_TOKENS),
             vocabulary: config.vocabulary,
-            attention: AttentionShape {
-                query_heads: attention.query_heads,
-                key_value_heads: attention.key_value_heads,
-                dim: attention.head_dim,
-            },
+            attention: shape_of(&config.attention),
+            windowed: config.windowed.as_ref().map(shape_of),
             latent: latent::shape(config),
             latent_tokens: latent::tokens_together(config, options.batch_tokens),
             cache_row,
@@ -99,6 +101,7 @@ impl Sizes {
             state: layout.state(),
             tail: layout.tail(),
             delta_layers: layout.count(Kept::State),
+            rounds: RoundSizes::new(config, options),
             sequences: options.sequences,
             // Each expert of each token may be asked for twice: when it is prefetched and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
@@ -125,7 +128,13 @@ impl Sizes {
         }
         let tokens = STEP_TOKENS.min(self.tokens);
         match &self.latent {
-            None => launch::attend_scratch(&self.attention, tokens),
+            None => {
+                let shapes = std::iter::once(&self.attention).chain(&self.windowed);
+                let steps = shapes.map(|shape| launch::attend_scratch(shape, tokens));
+                let context = self.cache_layer / (self.sequences * self.cache_row).max(1);
+                let prompts = launch::chunk_scratch(&self.attention, context);
+                steps.chain([prompts]).max().unwrap_or(0)
+            }
             Some(latent) => launch::latent_scratch(latent, tokens),
         }
     }
@@ -156,12 +165,18 @@ impl Sizes {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
         let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
-        (states + compressed + windows) as u64
+        (states + 4 * self.round_values() + compressed + windows) as u64
+    }
+
+    /// Values of what delta layers are fed in rounds, of all sequences.
+    fn round_values(&self) -> usize {
+        let ring = self.rounds.map_or(0, |rounds| rounds.ring());
+        self.sequences * self.delta_layers * ring
     }
 
     /// Words that say of each token of a batch what it is.
     pub(super) fn input_rows(&self) -> usize {
-        3 + usize::from(self.windows.is_some())
+        Input::WindowPosition as usize + usize::from(self.windows.is_some())
     }
 
     /// Bytes of everything else in device memory but weights and slots.
@@ -190,11 +205,38 @@ impl Sizes {
     }
 }
 
+/// What is said of each token of a batch, row after row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// Its id.
+    Token,
+    /// Its position in its sequence.
+    Position,
+    /// Its sequence.
+    Sequence,
+    /// The first token of its run.
+    Start,
+    /// Tokens that the states of its sequence do not have yet.
+    Lag,
+    /// Its position from the base of its sequence's windows.
+    WindowPosition,
+}
+
+/// The shape of attention as the kernels take it.
+pub(super) fn shape_of(attention: &AttentionConfig) -> AttentionShape {
+    AttentionShape {
+        query_heads: attention.query_heads,
+        key_value_heads: attention.key_value_heads,
+        dim: attention.head_dim,
+        scale: attention.scale,
+    }
+}
+
 /// Columns of the widest matrix that multiplies a register of a batch.
 fn widest_input(config: &ModelConfig) -> usize {
     let heads = config.attention.query_heads;
     let attention = match &config.latent {
-        None => heads * config.attention.head_dim,
+        None => config.attentions().map(AttentionConfig::query_width).max().unwrap_or(0),
         Some(latent) => (heads * latent.value_dim).max(latent.query_rank.unwrap_or(0)),
     };
     let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());
@@ -267,7 +309,9 @@ pub(super) struct Buffers {
     pub(super) states: Floats,
     /// `[sequences, delta_layers, tail]`
     pub(super) tails: Floats,
-    /// Tokens, positions, sequences of the batch, and positions in windows: `[Sizes::input_rows, batch]`, packed.
+    /// `[sequences, delta_layers, ring]`: what delta layers were fed in rounds.
+    pub(super) rounds: Floats,
+    /// What is said of the batch's tokens ([`Input`]): `[Sizes::input_rows, batch]`, packed.
     pub(super) inputs: DeviceBuffer,
     pub(super) chosen: DeviceBuffer,
     /// `[layers, step pairs]`, or of one layer `[pairs]`.
@@ -376,6 +420,7 @@ impl Buffers {
             values: per_layer((sizes.cache_sides - 1) * sizes.attention_layers)?,
             states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
             tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
+            rounds: floats(sizes.round_values())?,
             inputs: words(sizes.input_rows() * sizes.tokens)?,
             chosen: words(sizes.pairs)?,
             uses: words(step_pairs.max(sizes.pairs))?,

@@ -40,7 +40,11 @@ impl CudaBackend {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (pairs, hidden) = (tokens * k, self.sizes.hidden);
         let normed = self.register(Register::Normed);
-        let routers = self.router_products(mixture);
+        let mut routers = self.router_products(mixture);
+        if mixture.router_input != Register::Normed {
+            let products = std::mem::take(&mut routers);
+            self.products(self.register(mixture.router_input), &products, false)?;
+        }
         let shared = mixture.shared.as_ref();
         let shared_matrices = shared.map(|s| [s.gate, s.up].map(|id| self.matrix(id)));
         let shapes = self.experts.shapes(layer);
@@ -51,9 +55,13 @@ impl CudaBackend {
         let inputs: Vec<Matrix> =
             inputs.chain(shared_matrices.into_iter().flatten()).chain(first).collect();
         let split = self.split_input(normed, &inputs)?;
-        for (matrix, out) in routers {
-            launch::tile_linear(&self.stream, normed, tokens, matrix, out, false, split.as_ref())?;
-        }
+        // The shared expert's first products with the router's: few tokens are multiplied with all of them at once.
+        let shared_width = tokens * self.sizes.shared;
+        let inner_of_shared = [&self.buffers.shared_gate, &self.buffers.shared_up]
+            .map(|buffer| buffer.part(0, shared_width));
+        let mut jobs = routers;
+        jobs.extend(shared_matrices.into_iter().flatten().zip(inner_of_shared));
+        launch::tile_products(&self.stream, normed, tokens, &jobs, false, split.as_ref())?;
         self.add_router_biases(layer, mixture)?;
         let replaced = self.replace_chunk(layer)?;
         let buffers = &self.buffers;
@@ -69,16 +77,13 @@ impl CudaBackend {
         launch::group(&self.stream, route.chosen, tokens, k, &groups)?;
         let mut shared_out = None;
         if let Some(shared) = &mixture.shared {
-            let width = tokens * self.sizes.shared;
-            let (gate, up) = (buffers.shared_gate.part(0, width), buffers.shared_up.part(0, width));
+            let [gate, up] = inner_of_shared;
             let out = buffers.shared_out.part(0, tokens * hidden);
             let product = |matrix, x, out, split: Option<&SplitTokens>| {
-                launch::tile_linear(&self.stream, x, tokens, matrix, out, false, split)
+                launch::tile_products(&self.stream, x, tokens, &[(matrix, out)], false, split)
             };
-            product(self.matrix(shared.gate), normed, gate, split.as_ref())?;
-            product(self.matrix(shared.up), normed, up, split.as_ref())?;
             if let Some((_, limit)) = self.clamped().filter(|_| self.clamps_shared()) {
-                launch::limit(&self.stream, gate, up, width, limit)?;
+                launch::limit(&self.stream, gate, up, shared_width, limit)?;
             }
             let down = self.matrix(shared.down);
             if let Some(form) = launch::split_form(self.stream.device(), &down) {
@@ -87,7 +92,7 @@ impl CudaBackend {
                 launch::split(&self.stream, gate, Some(up), shape, None, &inner)?;
                 product(down, gate, out, Some(&inner))?;
             } else {
-                launch::swiglu(&self.stream, gate, up, width)?;
+                launch::swiglu(&self.stream, gate, up, shared_width)?;
                 product(down, gate, out, None)?;
             }
             shared_out = Some((out, self.shared_factor()));
@@ -135,7 +140,7 @@ impl CudaBackend {
             // Which experts these were stays on the device: all of them, at the most.
             self.experts.residency.note_prompt_hits(pairs.min(experts));
         }
-        let (weights, out) = (route.weights, self.mixture_output()?);
+        let (weights, out) = (route.weights, self.mixture_output(mixture)?);
         let routed = pair_buffers.out;
         if let Some([_, _, bias]) = inputs.activation.and_then(|activation| activation.biases) {
             launch::add_pair_bias(&self.stream, routed, bias, &groups)?;
@@ -151,7 +156,7 @@ impl CudaBackend {
             shared_out,
             out,
         )?;
-        self.give_to_streams()?;
+        self.give_output(mixture, out)?;
         self.experts.residency.note_prompt_layer();
         if layer.index() + 1 == self.sizes.layers {
             self.settle()?;

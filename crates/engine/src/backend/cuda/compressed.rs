@@ -10,11 +10,12 @@ use cuda::launch::{
 use cuda::{CudaError, Span};
 use store::LayerId;
 
+use super::buffers::Input;
 use super::compressed_buffers::Compressed;
 use super::{CudaBackend, Register};
-use crate::EngineError;
 use crate::model::compressed_attention::{CompressedAttention, Compressor};
 use crate::model::hyper_connections::Site;
+use crate::model::mixture::Mixture;
 use crate::sequences::Part as SequencePart;
 use crate::weights::{MatrixId, TableId, VectorId};
 
@@ -85,8 +86,8 @@ impl CudaBackend {
         launch::mix_streams(&self.stream, tokens, &streams, weights, output)
     }
 
-    /// The merged streams of all tokens lie one after the other; a step is then complete.
-    pub(super) fn launch_merge_streams(&mut self, site: &Site) -> Result<(), EngineError> {
+    /// The merged streams of all tokens lie one after the other.
+    pub(super) fn launch_merge_streams(&mut self, site: &Site) {
         self.run(|this| {
             let (held, tokens) = (this.compressed(), this.tokens);
             let weights = this.weigh(site, true)?;
@@ -95,24 +96,35 @@ impl CudaBackend {
             launch::collapse_streams(&this.stream, tokens, &streams, (weights, true), read)?;
             this.stream.copy(read, residual.part(0, read.len()))
         });
-        match self.failure.take() {
-            Some(error) => Err(error.into()),
-            None if self.single => self.set_going(),
-            None => Ok(()),
-        }
     }
 
-    /// Where a mixture adds its output: zeros that [`CudaBackend::give_to_streams`] takes, or the one residual stream.
-    pub(super) fn mixture_output(&self) -> Result<Span<f32>, CudaError> {
-        let Some(held) = &self.compressed else { return Ok(self.register(Register::Residual)) };
-        let output = held.read(self.tokens);
+    /// Where a mixture adds its output: zeros that [`CudaBackend::give_output`] takes, or the one residual stream.
+    pub(super) fn mixture_output(&self, mixture: &Mixture) -> Result<Span<f32>, CudaError> {
+        let output = match (&self.compressed, mixture.to) {
+            (Some(held), _) => held.read(self.tokens),
+            (None, Some(_)) => self.own_output(),
+            (None, None) => return Ok(self.register(Register::Residual)),
+        };
         self.stream.clear(output)?;
         Ok(output)
     }
 
-    /// Where there are several streams, gives them what a mixture gave.
-    pub(super) fn give_to_streams(&self) -> Result<(), CudaError> {
-        self.compressed.as_ref().map_or(Ok(()), |held| self.mix(held.read(self.tokens)))
+    /// Where a mixture adds an output of its own, without a shared expert, which would write there.
+    pub(super) fn own_output(&self) -> Span<f32> {
+        self.buffers.shared_out.part(0, self.tokens * self.sizes.hidden)
+    }
+
+    /// Gives what a mixture gave to the streams where there are several, or to a register of its own.
+    pub(super) fn give_output(
+        &self,
+        mixture: &Mixture,
+        output: Span<f32>,
+    ) -> Result<(), CudaError> {
+        match (&self.compressed, mixture.to) {
+            (Some(_), _) => self.mix(output),
+            (None, Some(to)) => self.stream.copy(output, self.register(to)),
+            (None, None) => Ok(()),
+        }
     }
 
     pub(super) fn launch_grouped_linear(&mut self, from: Register, matrix: MatrixId, to: Register) {
@@ -156,7 +168,8 @@ impl CudaBackend {
             let rotation = this.compressed().rotation(weights.compressor.is_some());
             let attention = &this.config.attention;
             let heads = (attention.query_heads, attention.head_dim);
-            let (x, positions) = (this.register(Register::Context), this.input(1, 0, this.tokens));
+            let (x, positions) =
+                (this.register(Register::Context), this.input(Input::Position, 0, this.tokens));
             launch::turn_heads(&this.stream, heads, x, rotation, positions, Turn::Back)
         });
         self.sequences.put_pending(marks);
@@ -166,7 +179,8 @@ impl CudaBackend {
     fn turn(&self, weights: &CompressedAttention) -> Result<(), CudaError> {
         let (held, attention) = (self.compressed(), &self.config.attention);
         let rotation = held.rotation(weights.compressor.is_some());
-        let (epsilon, positions) = (self.config.rms_epsilon, self.input(1, 0, self.tokens));
+        let (epsilon, positions) =
+            (self.config.rms_epsilon, self.input(Input::Position, 0, self.tokens));
         let turn = |register, heads, kind| {
             let x = self.register(register);
             launch::turn_heads(&self.stream, heads, x, rotation, positions, kind)
@@ -283,11 +297,7 @@ impl CudaBackend {
         for start in (0..tokens).step_by(together) {
             let count = together.min(tokens - start);
             let of_part = (first + start, count);
-            let places = TokenPlaces {
-                positions: rows.places.positions.part(start, count),
-                sequences: rows.places.sequences.part(start, count),
-                single: rows.places.single,
-            };
+            let places = rows.places.part(start, count);
             let choice = RowChoice {
                 query: self.run_rows(Register::IndexQuery, of_part, index.heads * index.dim),
                 factors: self.run_rows(Register::IndexWeights, of_part, index.heads),
@@ -306,6 +316,6 @@ impl CudaBackend {
     /// The experts that a table gives each of the batch's tokens.
     pub(super) fn given(&self, table: TableId) -> Given {
         let (table, columns) = self.compressed().table(table.index());
-        Given { table, columns, tokens: self.input(0, 0, self.tokens) }
+        Given { table, columns, tokens: self.input(Input::Token, 0, self.tokens) }
     }
 }

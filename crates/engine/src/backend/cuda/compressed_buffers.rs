@@ -37,6 +37,8 @@ pub(super) struct CompressedSizes {
     dim: usize,
     context: usize,
     kv_type: KvType,
+    /// Whether there are rounds.
+    rounds: bool,
     /// Most rows that a token attends.
     seen: usize,
     /// Most rows that are scored.
@@ -70,6 +72,7 @@ impl CompressedSizes {
             dim: config.attention.head_dim,
             context: options.context,
             kv_type: options.kv_type,
+            rounds: options.round_tokens > 1,
             seen: shape.window + rows,
             scored,
             tables: config.vocabulary * moe.top_k * size_of::<u16>() * moe.hashed_layers,
@@ -86,9 +89,19 @@ impl CompressedSizes {
         self.pages * self.layout.page_bytes
     }
 
-    /// Bytes of the states of all sequences.
+    /// Values of the states of all sequences.
+    fn state_values(&self) -> usize {
+        self.sequences * self.layout.state_values
+    }
+
+    /// Values of what rounds put aside of them.
+    fn aside_values(&self) -> usize {
+        if self.rounds { self.state_values() } else { 0 }
+    }
+
+    /// Bytes of the states of all sequences, and of what rounds put aside of them.
     pub(super) fn state_bytes(&self) -> usize {
-        self.sequences * self.layout.state_values * 4
+        4 * (self.state_values() + self.aside_values())
     }
 
     fn partial(&self) -> usize {
@@ -118,6 +131,8 @@ pub(super) struct Compressed {
     pub(super) sizes: CompressedSizes,
     /// `[sequences, state_values]`
     pub(super) states: Floats,
+    /// As `states`, before the last round of each sequence.
+    aside: Floats,
     /// `[sequences, pages]` pages.
     pub(super) pages: DeviceBuffer,
     /// Rotation of layers without compressed rows, and with.
@@ -165,7 +180,8 @@ impl Compressed {
         let [grouped, low] = sizes.grouped();
         let (tokens, top) = (sizes.tokens, sizes.shape.index.top);
         Ok(Some(Self {
-            states: floats(sizes.state_bytes() / 4)?,
+            states: floats(sizes.state_values())?,
+            aside: floats(sizes.aside_values())?,
             pages: DeviceBuffer::new(device, sizes.page_bytes())?,
             rotations: [rotation(&config.attention.rope)?, rotation(&sizes.shape.rope)?],
             span: DeviceBuffer::new(device, tokens * sizes.layout.row_bytes())?,
@@ -181,6 +197,12 @@ impl Compressed {
             vocabulary: config.vocabulary,
             sizes,
         }))
+    }
+
+    /// The state of a sequence, and where it is put aside for a round.
+    pub(super) fn state_and_aside(&self, place: usize) -> [Span<u8>; 2] {
+        let values = self.sizes.layout.state_values;
+        [&self.states, &self.aside].map(|all| all.part(place * values, values).bytes())
     }
 
     pub(super) fn shape(&self) -> &CompressedConfig {

@@ -31,7 +31,7 @@ pub(super) enum FusedShared {
 /// Batches that differ in their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// One token of each of some answers.
+    /// The next tokens of some answers.
     Step,
     /// Tokens of prompts.
     Chunk,
@@ -59,8 +59,9 @@ pub(super) enum Launch {
     DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
     /// The gated norm of heads, and a product of that added to `Residual`.
     DeltaOutput { norm: VectorId, matrix: MatrixId },
-    /// Norms and rotation of heads with what is appended to the cache; attention.
-    Heads { norms: [VectorId; 2] },
+    /// Norms and rotation of heads with what is appended to the cache; attention. `values` are the heads whose norms
+    /// the values are, where they have one.
+    Heads { norms: [VectorId; 2], values: Option<Register> },
     /// The same of heads with gates; the gated output's product added to `Residual`.
     GatedHeads { norms: [VectorId; 2], matrix: MatrixId },
     /// The same of heads with gates, whose output no fused kernel multiplies; the split and the gate.
@@ -69,6 +70,23 @@ pub(super) enum Launch {
     NormMixture { norm: VectorId, mixture: Mixture, shared: FusedShared },
     /// The norm of `Residual`, and the network.
     NormDense { norm: VectorId, dense: Dense },
+    /// A mixture next to a dense network that has run, with the norms before and behind.
+    Sandwich { norms: SandwichNorms, mixture: Mixture },
+}
+
+/// Weights of what a step computes around a mixture that is next to a dense network.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SandwichNorms {
+    /// Of what the dense network gave.
+    pub(super) dense: VectorId,
+    /// Of the stream, for the router and for the experts.
+    pub(super) before: [VectorId; 2],
+    /// Of what the mixture gave.
+    pub(super) mixture: VectorId,
+    /// Of the sum of both.
+    pub(super) after: VectorId,
+    /// What the stream is multiplied by then, one number.
+    pub(super) factor: VectorId,
 }
 
 impl Launch {
@@ -96,7 +114,14 @@ impl Launch {
                 "norm and router at once; routing; experts in two; the shared expert apart"
                     .to_owned()
             }
-            Self::NormDense { .. } => "norm, gate and up at once; down, added".to_owned(),
+            Self::NormDense { dense: Dense { to: None, .. }, .. } => {
+                "norm, gate and up at once; down, added".to_owned()
+            }
+            Self::NormDense { .. } => "norm, gate and up at once; activation; down".to_owned(),
+            Self::Sandwich { .. } => {
+                "three norms at once; router; routing; experts in two; two norms and scale at once"
+                    .to_owned()
+            }
         }
     }
 }
@@ -139,7 +164,13 @@ impl Facts<'_> {
 
     fn dense(&self, dense: &Dense) -> bool {
         let [gate, up] = [dense.gate, dense.up].map(self.matrix);
-        launch::step_serves_pair(self.device, &gate, &up) && self.fuses(&[dense.down])
+        // With another function the halves are products of their own.
+        let first = match dense.activation {
+            Activation::SwiGlu => launch::step_serves_pair(self.device, &gate, &up),
+            _ => self.fuses(&[dense.gate, dense.up]),
+        };
+        // An output that is normed may be any product: Gemma-4's has half a unit of columns too many.
+        first && (dense.to.is_some() || self.fuses(&[dense.down]))
     }
 
     /// How norm, router and shared expert of a step's mixture run as one kernel and the experts as two; `None` where
@@ -149,7 +180,9 @@ impl Facts<'_> {
         let biased_logits = mixture.router_bias.is_some() && moe.router.score == Score::Softmax;
         let plain = mixture.biases.is_none()
             && moe.activation == Activation::SwiGlu
-            && moe.rows == GateUpRows::Apart;
+            && moe.rows == GateUpRows::Apart
+            && mixture.router_input == Register::Normed
+            && mixture.to.is_none();
         if biased_logits || !plain {
             return None;
         }
@@ -181,10 +214,10 @@ impl Facts<'_> {
 #[rustfmt::skip]
 fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
     use Op::{
-        Attend, Convolve, GatedNorm, Linear, LinearAdd, Norm, NormRotate, SigmoidGate,
-        SplitQueryGate,
+        Attend, Convolve, GatedNorm, Linear, LinearAdd, Norm, NormAdd, NormRotate, NormRow,
+        NormValues, Scale, SigmoidGate, SplitQueryGate,
     };
-    use Register::{Context, Gate, Key, Normed, Query, Residual};
+    use Register::{Branch, Context, Gate, Key, Normed, Query, Residual, RouterInput};
     match *ops {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
             Convolve { weight }, ..]
@@ -206,9 +239,20 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
             if facts.pages(layer) =>
             (Launch::SplitHeads { norms: [query, key] }, 5),
         [NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
-            Attend { sinks: None }, ..]
-            if facts.pages(layer) =>
-            (Launch::Heads { norms: [query, key] }, 3),
+            Attend { sinks: None }, ..] =>
+            (Launch::Heads { norms: [query, key], values: None }, 3),
+        [NormValues { from }, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
+            Attend { sinks: None }, ..] =>
+            (Launch::Heads { norms: [query, key], values: Some(from) }, 4),
+        [NormRow { register: Branch, weight: dense }, Norm { from: Residual, weight: router, to: RouterInput },
+            Norm { from: Residual, weight: experts, to: Normed },
+            Op::Mixture(mixture @ Mixture { to: Some(Normed), router_input: RouterInput, .. }),
+            NormAdd { from: Normed, weight: of_mixture, to: Branch },
+            NormAdd { from: Branch, weight: after, to: Residual }, Scale { register: Residual, factor }, ..] => {
+            let before = [router, experts];
+            let norms = SandwichNorms { dense, before, mixture: of_mixture, after, factor };
+            (Launch::Sandwich { norms, mixture }, 7)
+        }
         [Norm { from: Residual, weight: norm, to: Normed }, Op::Dense(dense), ..]
             if facts.dense(&dense) =>
             (Launch::NormDense { norm, dense }, 2),
@@ -262,27 +306,25 @@ pub fn describe(
 ///
 /// # Errors
 /// The operation, or the form of it, that they do not compute.
-pub(super) fn serves(config: &ModelConfig, op: &Op) -> Result<(), Refusal> {
-    let balanced = matches!(config.moe.router.score, Score::BalancedSoftmax { .. });
+pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
     match op {
-        Op::Mixture(_) if balanced => Err(Refusal::form(op, "with a bias of a softmax's choice")),
-        Op::NormHeads { .. } => Err(Refusal::operation(op)),
-        Op::Attend { .. } if config.windowed.is_some() => {
-            Err(Refusal::form(op, Refusal::OTHER_HEADS))
+        // Kernels of shared experts know SwiGLU, read what the router reads, and add to the stream.
+        Op::Mixture(Mixture { shared: Some(_), activation: Activation::GeGlu, .. }) => {
+            Err(Refusal::form(op, Refusal::GELU))
         }
-        Op::Mixture(mixture) if mixture.router_input != Register::Normed => {
+        Op::Mixture(Mixture { shared: Some(_), router_input, .. })
+            if *router_input != Register::Normed =>
+        {
             Err(Refusal::form(op, Refusal::OTHER_INPUT))
         }
-        Op::Mixture(mixture) if mixture.activation == Activation::GeGlu => {
-            Err(Refusal::form(op, Refusal::GELU))
-        }
-        Op::Dense(dense) if dense.activation == Activation::GeGlu => {
-            Err(Refusal::form(op, Refusal::GELU))
-        }
-        Op::NormAdd { .. } | Op::NormValues { .. } | Op::Scale { .. } => {
-            Err(Refusal::operation(op))
+        Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
+            Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
         Op::Norm { .. }
+        | Op::NormAdd { .. }
+        | Op::NormValues { .. }
+        | Op::NormHeads { .. }
+        | Op::Scale { .. }
         | Op::NormRow { .. }
         | Op::Linear { .. }
         | Op::LinearAdd { .. }

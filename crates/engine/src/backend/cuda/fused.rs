@@ -9,6 +9,7 @@ use cuda::{CudaError, Span};
 use store::LayerId;
 
 use super::super::prepared::Prepared;
+use super::buffers::Input;
 use super::fuse::{self, Facts, FusedShared, Launch};
 use super::{CudaBackend, Mode, Register};
 use crate::model::mixture::Mixture;
@@ -61,13 +62,22 @@ impl CudaBackend {
     ) {
         self.run(|this| {
             let [mixed, others @ ..] = products else { return Ok(()) };
-            let stride = this.sizes.delta_layers * this.sizes.tail;
-            let start = this.sizes.layout.index(layer) * this.sizes.tail;
+            let (weight, ring) = (this.vector(convolution), this.round_ring(layer));
+            if ring.is_some() && this.tokens > 1 {
+                // A token of a run is convolved with products that other blocks have.
+                let (input, jobs) = (this.normed_input(norm), this.stores(products));
+                launch::step_linear(&this.stream, this.tokens, &input, &jobs)?;
+                let (_, places) = this.places()[0];
+                return this.convolve_runs(layer, weight, &places);
+            }
+            let (tails, stride) = this.layer_tails(layer);
+            let input = |which| this.input(which, 0, this.tokens);
             let convolution = StepConvolution {
-                weight: this.vector(convolution),
-                tails: this.buffers.tails.part(start, this.sizes.sequences * stride - start),
+                weight,
+                tails,
                 stride,
-                sequences: this.input(2, 0, this.tokens),
+                sequences: input(Input::Sequence),
+                rounds: ring.map(|ring| (ring, input(Input::Position), input(Input::Lag))),
             };
             let to = this.register(Register::Convolved);
             let mut jobs = vec![StepJob::Convolve(this.matrix(mixed.matrix), to, convolution)];
@@ -93,12 +103,14 @@ impl CudaBackend {
         });
     }
 
-    /// `Context` of a step's heads as projected, in a layer that keeps all positions; gates stay in `QueryGate`.
+    /// `Context` of a step's heads as projected; gates stay in `QueryGate`. Each head of `values` is normed, where they
+    /// are said, and is then a value.
     pub(super) fn fused_heads(
         &mut self,
         layer: LayerId,
         gated: bool,
         [query_norm, key_norm]: [VectorId; 2],
+        values: Option<Register>,
     ) {
         self.run(|this| {
             let projected = if gated { Register::QueryGate } else { Register::Query };
@@ -106,15 +118,20 @@ impl CudaBackend {
                 projected: this.register(projected),
                 gated,
                 keys: this.register(Register::Key),
-                values: this.register(Register::Value),
+                values: this.register(values.unwrap_or(Register::Value)),
+                norm_values: values.is_some(),
+                positions: this.places()[0].1.positions,
                 query_norm: this.vector(query_norm),
                 key_norm: this.vector(key_norm),
-                rotation: this.rotation(),
+                rotation: this.rotation(layer),
                 epsilon: this.config.rms_epsilon,
                 queries: this.register(Register::Query),
             };
-            let (shape, cache) = (&this.sizes.attention, this.cache(layer));
-            let (_, places) = this.places()[0];
+            let shape = &this.attention_shape(layer);
+            let (places, cache) = match this.step_window(layer) {
+                Some(window) => window,
+                None => (this.places()[0].1, this.cache(layer)),
+            };
             launch::attention_heads(&this.stream, shape, &places, &cache, &step)?;
             let (queries, out) = (step.queries, this.register(Register::Context));
             let scratch = this.buffers.attention.all();
@@ -156,6 +173,7 @@ impl CudaBackend {
             clamped: Some((0.0, limit)),
             in_turns: false,
             shared: clamps,
+            gelu: false,
         } = activation?
         else {
             return None;

@@ -3,7 +3,7 @@
 //! Some tokens of a run go through together, because queries and sums are as wide as a row for every head. Nothing of a
 //! token depends on which others go with it.
 
-use cuda::launch::{self, HeadMatrix, LatentCache, LatentShape, TokenPlaces};
+use cuda::launch::{self, HeadMatrix, LatentCache, LatentShape};
 use store::LayerId;
 
 use super::{CudaBackend, CudaOptions, Register};
@@ -69,7 +69,7 @@ impl CudaBackend {
                 context: this.options.context,
                 kv_type: this.options.kv_type,
             };
-            let rotation = this.rotation();
+            let rotation = this.rotation(layer);
             for (first, places) in this.places() {
                 let count = places.positions.len();
                 let rows = |register, first: usize, count: usize, width: usize| {
@@ -80,11 +80,7 @@ impl CudaBackend {
                 launch::append_latent(stream, shape, &places, &cache, keys, norm, rotation)?;
                 for start in (0..count).step_by(this.sizes.latent_tokens) {
                     let tokens = this.sizes.latent_tokens.min(count - start);
-                    let places = TokenPlaces {
-                        positions: places.positions.part(start, tokens),
-                        sequences: places.sequences.part(start, tokens),
-                        single: places.single,
-                    };
+                    let places = places.part(start, tokens);
                     let (first, width) = (first + start, shape.plain + shape.rotated);
                     let query = rows(Register::Query, first, tokens, heads * width);
                     let meets = this.buffers.latent_query.part(0, tokens * heads * shape.row());

@@ -1,30 +1,48 @@
 //! Attention, convolution and delta rule of the runs of a batch, each with its sequence's state.
 
-use cuda::launch::{self, DeltaShape, DeltaStep, Rotation, Visible};
+use cuda::launch::{
+    self, AttentionShape, DeltaStep, Rotation, RunConvolution, TokenPlaces, Visible,
+};
+use cuda::{CudaError, Span};
 use store::LayerId;
 
+use super::buffers::Input;
+use super::rounds::delta_shape;
 use super::{CudaBackend, Register};
-use crate::model::config::HeadOrder;
 use crate::sequences::Part;
 use crate::weights::VectorId;
 
 impl CudaBackend {
-    /// How heads are rotated.
-    pub(super) fn rotation(&self) -> Rotation {
-        let magnitude = self.config.attention.rope.magnitude();
-        Rotation { frequencies: self.frequencies, magnitude }
+    /// How heads of a layer are rotated.
+    pub(super) fn rotation(&self, layer: LayerId) -> Rotation {
+        let windowed = self.config.layers[layer.index()].window.is_some();
+        let frequencies = self.windowed_frequencies.filter(|_| windowed);
+        let magnitude = self.config.attention_of(layer.index()).rope.magnitude();
+        Rotation { frequencies: frequencies.unwrap_or(self.frequencies), magnitude }
+    }
+
+    /// The heads of a layer of attention.
+    pub(super) fn attention_shape(&self, layer: LayerId) -> AttentionShape {
+        let windowed = self.config.layers[layer.index()].window.is_some();
+        self.sizes.windowed.filter(|_| windowed).unwrap_or(self.sizes.attention)
+    }
+
+    /// How many heads `heads` (`Query`, `Key` or `Value`) has in a layer, and the values of one.
+    pub(super) fn heads_in(&self, layer: LayerId, heads: Register) -> (usize, usize) {
+        let shape = self.attention_shape(layer);
+        let count = match heads {
+            Register::Query => shape.query_heads,
+            _ => shape.key_value_heads,
+        };
+        (count, shape.dim)
     }
 
     /// Rotates heads that have no norm.
-    pub(super) fn launch_rotate(&mut self, heads: Register) {
+    pub(super) fn launch_rotate(&mut self, layer: LayerId, heads: Register) {
         self.run(|this| {
-            let shape = &this.sizes.attention;
-            let count = match heads {
-                Register::Query => shape.query_heads,
-                _ => shape.key_value_heads,
-            };
-            let (x, positions) = (this.register(heads), this.input(1, 0, this.tokens));
-            let (heads, rotation) = ((count, shape.dim), this.rotation());
+            let (x, positions) =
+                (this.register(heads), this.input(Input::Position, 0, this.tokens));
+            let (heads, rotation) = (this.heads_in(layer, heads), this.rotation(layer));
             launch::norm_and_rotate(&this.stream, heads, x, None, rotation, positions)
         });
     }
@@ -40,7 +58,7 @@ impl CudaBackend {
             if this.config.layers[layer.index()].kept_window().is_some() {
                 return this.attend_window(layer, visible, &mut marks);
             }
-            let (shape, cache) = (this.sizes.attention, this.cache(layer));
+            let (shape, cache) = (this.attention_shape(layer), this.cache(layer));
             let mut all = this.places().into_iter();
             all.try_for_each(|(first, places)| {
                 this.append_and_attend(&shape, first, &places, &cache, visible)
@@ -54,10 +72,11 @@ impl CudaBackend {
         let mut marks = self.sequences.take_pending();
         self.run(|this| {
             let Some(delta) = &this.config.delta else { return Ok(()) };
-            let (channels, tail) = (delta.channels(), this.sizes.tail);
-            let stride = this.sizes.delta_layers * tail;
-            let start = this.sizes.layout.index(layer) * tail;
-            let tails = this.buffers.tails.part(start, this.sizes.sequences * stride - start);
+            let (channels, (tails, stride)) = (delta.channels(), this.layer_tails(layer));
+            if this.step_runs().is_some() {
+                let (_, places) = this.places()[0];
+                return this.convolve_runs(layer, this.vector(weight), &places);
+            }
             for (run, (first, places)) in this.places().into_iter().enumerate() {
                 let count = places.positions.len() * channels;
                 let rows = |register| {
@@ -74,6 +93,23 @@ impl CudaBackend {
         self.sequences.put_pending(marks);
     }
 
+    /// The convolution of a step's runs, where they may have several tokens.
+    pub(super) fn convolve_runs(
+        &self,
+        layer: LayerId,
+        weight: Span<f32>,
+        places: &TokenPlaces,
+    ) -> Result<(), CudaError> {
+        let (Some(delta), Some(ring)) = (&self.config.delta, self.round_ring(layer)) else {
+            return Ok(());
+        };
+        let (tails, stride) = self.layer_tails(layer);
+        let (x, out) = (self.register(Register::Mixed), self.register(Register::Convolved));
+        let convolution = RunConvolution { weight, x, tails, stride, out };
+        let shape = delta_shape(delta);
+        launch::convolve_runs(&self.stream, &shape, places, &convolution, &ring, false)
+    }
+
     /// The delta rule of every run; states for the places that are to be left.
     pub(super) fn launch_delta_rule(
         &mut self,
@@ -84,15 +120,8 @@ impl CudaBackend {
         let mut marks = self.sequences.take_pending();
         self.run(|this| {
             let Some(delta) = &this.config.delta else { return Ok(()) };
-            let shape = DeltaShape {
-                key_heads: delta.key_heads,
-                value_heads: delta.value_heads,
-                key_dim: delta.key_dim,
-                value_dim: delta.value_dim,
-                tiled: delta.order == HeadOrder::Tiled,
-            };
-            let stride = this.sizes.delta_layers * this.sizes.state;
-            let start = this.sizes.layout.index(layer) * this.sizes.state;
+            let (shape, (states, stride)) = (delta_shape(delta), this.layer_states(layer));
+            let ring = this.round_ring(layer).filter(|_| this.single);
             for (run, (first, places)) in this.places().into_iter().enumerate() {
                 let count = places.positions.len();
                 let rows = |register, width: usize| {
@@ -104,11 +133,16 @@ impl CudaBackend {
                     decay: rows(Register::Decay, delta.value_heads),
                     rate: this.vector(decay_rate),
                     bias: this.vector(decay_bias),
-                    states: this.buffers.states.part(start, this.sizes.sequences * stride - start),
+                    states,
                     stride,
                     out: rows(Register::Context, delta.value_width()),
                 };
-                launch::delta_rule(&this.stream, &shape, &places, &step)?;
+                match ring {
+                    Some(ring) => {
+                        launch::delta_runs(&this.stream, &shape, &places, &step, &ring, false)?;
+                    }
+                    None => launch::delta_rule(&this.stream, &shape, &places, &step)?,
+                }
                 let part = (layer, Part::State);
                 marks.keep(&this.sequences, &mut this.memory(), part, run)?;
             }

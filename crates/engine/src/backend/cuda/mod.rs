@@ -29,7 +29,9 @@ mod prefetch;
 mod products;
 mod protocol;
 mod requirements;
+mod rounds;
 mod router;
+mod sandwich;
 mod slots;
 mod speed;
 mod state;
@@ -41,7 +43,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use cuda::launch;
+use cuda::launch::{self, Factor};
 use cuda::{Device, DeviceBuffer, Matrix, Span, Stream};
 use store::LayerId;
 use store::cache::StoreCounters;
@@ -49,7 +51,7 @@ use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use self::batch::Mode;
-use self::buffers::{Buffers, Floats, Sizes};
+use self::buffers::{Buffers, Floats, Input, Sizes};
 use self::compressed_buffers::Compressed;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
@@ -58,13 +60,14 @@ use self::fuse::{Kind, Launch};
 use self::growth::Growth;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
+use self::rounds::DeltaWeights;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
-pub use self::weights::check_model;
 use self::weights::{check_encodings, check_limits, load_trunk};
+pub use self::weights::{check_model, check_rounds};
 use self::windows::Windows;
 use super::prepared::Prepared;
-use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
+use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
@@ -97,11 +100,15 @@ pub struct CudaBackend {
     config: ModelConfig,
     /// The launches of the model's layers.
     prepared: Arc<Prepared<Launch>>,
+    /// By delta layer, in order.
+    delta_weights: Vec<DeltaWeights>,
     options: CudaOptions,
     sizes: Sizes,
     matrices: Vec<Matrix>,
     vectors: Vec<Span<f32>>,
     frequencies: Span<f32>,
+    /// Of layers with a window, where these have other heads.
+    windowed_frequencies: Option<Span<f32>>,
     buffers: Buffers,
     /// Of models with compressed attention.
     compressed: Option<Compressed>,
@@ -118,7 +125,7 @@ pub struct CudaBackend {
     sequences: Sequences,
     stream: Stream,
     tokens: usize,
-    /// True for a step: every part is one token of an answer.
+    /// True for a step: every part is the next token of an answer, and maybe drafts behind it.
     single: bool,
     mode: Mode,
     failure: Option<CudaError>,
@@ -157,18 +164,19 @@ impl CudaBackend {
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
         let (trunk, matrices, decoded) = load_trunk(&device, catalog, mode, progress)?;
-        let inverse = config.attention.rope.inverse_frequencies();
-        let values: usize = decoded.iter().map(|v| padded(v.len() * 4) / 4).sum();
-        let store = Floats::new(&device, values + inverse.len())?;
-        let mut vectors = Vec::with_capacity(decoded.len());
+        let inverse = config.attentions().map(|it| it.rope.inverse_frequencies());
+        let (count, all) = (decoded.len(), decoded.into_iter().chain(inverse).collect::<Vec<_>>());
+        let values: usize = all.iter().map(|v| padded(v.len() * 4) / 4).sum();
+        let store = Floats::new(&device, values)?;
+        let mut vectors = Vec::with_capacity(all.len());
         let mut at = 0;
-        for vector in &decoded {
+        for vector in &all {
             store.write(at, vector)?;
             vectors.push(store.part(at, vector.len()));
             at += padded(vector.len() * 4) / 4;
         }
-        store.write(at, &inverse)?;
-        let frequencies = store.part(at, inverse.len());
+        let inverse = vectors.split_off(count);
+        let (frequencies, windowed_frequencies) = (inverse[0], inverse.get(1).copied());
         let share = memory.device_slots;
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
         let compressed = Compressed::load(&device, &config, catalog, &options)?;
@@ -201,11 +209,13 @@ impl CudaBackend {
             failure: None,
             config,
             prepared: Arc::default(),
+            delta_weights: Vec::new(),
             options,
             sizes,
             matrices,
             vectors,
             frequencies,
+            windowed_frequencies,
             buffers,
             compressed,
             windows,
@@ -241,13 +251,18 @@ impl Backend for CudaBackend {
         &mut self.sequences
     }
 
-    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
         self.settle()?;
+        self.catch_up(sequence)?;
         let (sequences, mut memory) = self.sequences_in();
         sequences.snapshot(&mut memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         self.return_to(sequence, snapshot)
     }
 
@@ -259,6 +274,27 @@ impl Backend for CudaBackend {
     /// Steps are computed by other kernels than chunks.
     fn answers_replay(&self) -> bool {
         false
+    }
+
+    fn round_tokens(&self) -> usize {
+        self.most_round_tokens().min(self.sequences.round_tokens())
+    }
+
+    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.keep_first(&mut memory, sequence, tokens)
+    }
+
+    fn expect_rows(&mut self, rows: &[usize]) {
+        if rows.len() <= self.sizes.logit_rows {
+            self.steps.expect_rows(rows);
+        }
+    }
+
+    /// Where no record comes from a disk: a batch then ends in the time of a few steps.
+    fn joint_tokens(&self) -> usize {
+        let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
+        if self.experts.residency.can_miss() { 0 } else { few }
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
@@ -284,14 +320,19 @@ impl Backend for CudaBackend {
     fn embed(&mut self, table: MatrixId) {
         self.run(|this| {
             this.upload_inputs()?;
-            let tokens = this.input(0, 0, this.tokens);
+            let tokens = this.input(Input::Token, 0, this.tokens);
             launch::embed(&this.stream, this.matrix(table), tokens, this.embedded())?;
+            let scale = this.config.stream.embedding_scale;
+            if scale != 1.0 {
+                launch::scale(&this.stream, this.embedded(), Factor::Constant(scale))?;
+            }
             this.spread()
         });
     }
 
     fn prepare(&mut self, program: Arc<Program>) {
         self.prepared = Arc::new(self.prepare_program(&program));
+        self.delta_weights = rounds::delta_layers(&program);
     }
 
     fn run_stage(
@@ -303,7 +344,9 @@ impl Backend for CudaBackend {
         let prepared = Arc::clone(&self.prepared);
         let kind = if self.single { Kind::Step } else { Kind::Chunk };
         let mut launches = prepared.of(kind as usize, layer, stage).iter();
-        launches.try_for_each(|launch| self.launch(layer, launch, cancel))
+        launches.try_for_each(|launch| self.launch(layer, launch, cancel))?;
+        let last = layer.index() + 1 == self.sizes.layers && stage == Stage::FeedForward;
+        if last && self.single { self.set_going() } else { Ok(()) }
     }
 
     fn logits(

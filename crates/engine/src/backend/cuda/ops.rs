@@ -3,6 +3,7 @@
 use cuda::launch;
 use store::LayerId;
 
+use super::buffers::Input;
 use super::fuse::Launch;
 use super::{CudaBackend, Register};
 use crate::EngineError;
@@ -28,13 +29,13 @@ impl CudaBackend {
                 self.fused_delta_inputs(layer, *norm, products, *convolution);
             }
             &Launch::DeltaOutput { norm, matrix } => self.fused_delta_output(norm, matrix),
-            &Launch::Heads { norms } => self.fused_heads(layer, false, norms),
+            &Launch::Heads { norms, values } => self.fused_heads(layer, false, norms, values),
             &Launch::GatedHeads { norms, matrix } => {
-                self.fused_heads(layer, true, norms);
+                self.fused_heads(layer, true, norms, None);
                 self.fused_gated_output(matrix);
             }
             &Launch::SplitHeads { norms } => {
-                self.fused_heads(layer, true, norms);
+                self.fused_heads(layer, true, norms, None);
                 self.split_query_gate();
                 self.sigmoid_gate(Register::Context, Register::Gate);
             }
@@ -42,6 +43,9 @@ impl CudaBackend {
                 return self.step_mixture(layer, Some((*norm, *shared)), mixture);
             }
             Launch::NormDense { norm, dense } => self.fused_dense(*norm, dense),
+            Launch::Sandwich { norms, mixture } => {
+                return self.step_sandwich(layer, norms, mixture);
+            }
         }
         Ok(())
     }
@@ -56,8 +60,12 @@ impl CudaBackend {
             &Op::GroupedLinear { from, matrix, to } => self.launch_grouped_linear(from, matrix, to),
             &Op::AddBias { register, bias } => self.add_bias(register, bias),
             Op::SplitQueryGate => self.split_query_gate(),
-            &Op::NormRotate { heads, weight } => self.norm_and_rotate(heads, weight),
-            &Op::Rotate { heads } => self.launch_rotate(heads),
+            &Op::NormAdd { from, weight, to } => self.norm_add(from, weight, to),
+            &Op::NormValues { from } => self.norm_values(layer, from),
+            &Op::Scale { register, factor } => self.scale(register, factor),
+            &Op::NormRotate { heads, weight } => self.norm_and_rotate(layer, heads, weight),
+            &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
+            &Op::Rotate { heads } => self.launch_rotate(layer, heads),
             &Op::Attend { sinks } => self.launch_attend(layer, sinks),
             Op::AttendLatent(weights) => self.launch_attend_latent(layer, weights),
             Op::AttendCompressed(weights) => self.launch_attend_compressed(layer, weights),
@@ -69,15 +77,11 @@ impl CudaBackend {
             &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
             Op::OpenStreams { site, norm } => self.launch_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.launch_close_streams(from),
-            Op::MergeStreams { site } => return self.launch_merge_streams(site),
+            Op::MergeStreams { site } => self.launch_merge_streams(site),
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
-            Op::NormAdd { .. }
-            | Op::NormValues { .. }
-            | Op::NormHeads { .. }
-            | Op::Scale { .. }
-            | Op::AttendIndexed(_)
+            Op::AttendIndexed(_)
             | Op::GatherRows { .. }
             | Op::MixNgrams(_)
             | Op::NormStreams { .. }
@@ -122,17 +126,21 @@ impl CudaBackend {
         });
     }
 
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) {
+    fn norm_and_rotate(&mut self, layer: LayerId, heads: Register, weight: VectorId) {
         self.run(|this| {
-            let count = match heads {
-                Register::Query => this.config.attention.query_heads,
-                _ => this.config.attention.key_value_heads,
-            };
-            let positions = this.input(1, 0, this.tokens);
+            let positions = this.input(Input::Position, 0, this.tokens);
             let (x, weight) = (this.register(heads), this.vector(weight));
             let norm = Some((weight, this.config.rms_epsilon));
-            let heads = (count, this.config.attention.head_dim);
-            launch::norm_and_rotate(&this.stream, heads, x, norm, this.rotation(), positions)
+            let (heads, rotation) = (this.heads_in(layer, heads), this.rotation(layer));
+            launch::norm_and_rotate(&this.stream, heads, x, norm, rotation, positions)
+        });
+    }
+
+    fn norm_heads(&mut self, layer: LayerId, heads: Register, weight: VectorId) {
+        self.run(|this| {
+            let (x, weight) = (this.register(heads), this.vector(weight));
+            let rows = this.tokens * this.heads_in(layer, heads).0;
+            launch::rms_norm(&this.stream, rows, x, None, weight, this.config.rms_epsilon, x)
         });
     }
 

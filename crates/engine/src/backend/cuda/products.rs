@@ -24,10 +24,7 @@ impl CudaBackend {
                 .try_for_each(|jobs| launch::linear(&self.stream, x, self.tokens, jobs, add));
         }
         let split = self.split_input(x, jobs.iter().map(|job| &job.0))?;
-        for (matrix, out) in jobs {
-            launch::tile_linear(&self.stream, x, self.tokens, *matrix, *out, add, split.as_ref())?;
-        }
-        Ok(())
+        launch::tile_products(&self.stream, x, self.tokens, jobs, add, split.as_ref())
     }
 
     /// Products of a step that a fused kernel serves.

@@ -32,6 +32,8 @@ pub struct CudaOptions {
     pub top_k: usize,
     /// Whether steps guess what the next layer will choose.
     pub prediction: Prediction,
+    /// Most tokens of a run of answers: 1 without rounds.
+    pub round_tokens: usize,
 }
 
 /// Device memory of a backend, in bytes.

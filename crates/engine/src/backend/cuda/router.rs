@@ -9,6 +9,9 @@ use crate::model::activation::{Activation, GateUpRows};
 use crate::model::mixture::Mixture;
 use crate::model::router::{Groups, Score};
 
+/// All experts are eligible.
+const ONE_GROUP: Groups = Groups { count: 1, kept: 1 };
+
 impl CudaBackend {
     /// The router's logits of the batch, `[tokens, experts]`.
     pub(super) fn router_logits(&self) -> Span<f32> {
@@ -56,7 +59,6 @@ impl CudaBackend {
     /// Factor of the gate within the sigmoid, 0 without, and what gate and up are clamped to.
     pub(super) fn clamped(&self) -> Option<(f32, f32)> {
         match self.config.moe.activation {
-            // Experts with GELU were refused when the model was loaded.
             Activation::SwiGlu | Activation::GeGlu => None,
             Activation::Clamped { alpha, limit } => Some((alpha, limit)),
             Activation::Limited { limit } => Some((0.0, limit)),
@@ -79,20 +81,21 @@ impl CudaBackend {
             clamped: self.clamped(),
             in_turns: moe.rows == GateUpRows::InTurns,
             shared: self.clamps_shared(),
+            gelu: mixture.activation == Activation::GeGlu,
         };
-        let ExpertActivation { biases, clamped, in_turns, .. } = &activation;
-        (biases.is_some() || clamped.is_some() || *in_turns).then_some(activation)
+        let ExpertActivation { biases, clamped, in_turns, gelu, .. } = &activation;
+        (biases.is_some() || clamped.is_some() || *in_turns || *gelu).then_some(activation)
     }
 
-    /// Scores that are not the softmax of the logits, with the router's bias of the choice.
+    /// Scores with a bias of the choice alone: all but the softmax of the logits.
     fn scored(&self, layer: LayerId, mixture: &Mixture) -> Option<Scored> {
         let (score, groups, scale) = match self.config.moe.router.score {
             Score::Softmax => return None,
-            Score::BalancedSoftmax { .. } => unreachable!("refused when the model is loaded"),
-            Score::Sigmoid { groups, scale } => (launch::Score::Sigmoid, groups, scale),
-            Score::SqrtSoftplus { scale } => {
-                (launch::Score::SqrtSoftplus, Groups { count: 1, kept: 1 }, scale)
+            Score::BalancedSoftmax { least_sum } => {
+                (launch::Score::Softmax { least_sum }, ONE_GROUP, 1.0)
             }
+            Score::Sigmoid { groups, scale } => (launch::Score::Sigmoid, groups, scale),
+            Score::SqrtSoftplus { scale } => (launch::Score::SqrtSoftplus, ONE_GROUP, scale),
         };
         Some(Scored {
             score,
@@ -131,6 +134,7 @@ impl CudaBackend {
             posted: buffers.posted.span(0, 1),
             status: buffers.pinned.status.span(0, STATUS_WORDS),
             copies: self.prefetch.as_ref().filter(|_| ask).map(|prefetch| prefetch.copies(layer)),
+            expert_scales: mixture.expert_scales.map(|scales| self.vector(scales)),
             guess: if ask { self.guess_of(layer, guesses) } else { None },
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,

@@ -11,7 +11,7 @@ use super::windows::Windows;
 use super::{CudaBackend, CudaOptions, Register};
 use crate::EngineError;
 use crate::sequences::{
-    Limits, Memory, Region, SequenceId, Sequences, Snapshot, StateMemory, Suspended,
+    Limits, Memory, Region, SequenceId, Sequences, SnapshotPart, StateMemory, Suspended,
 };
 
 /// How many sequences and copies of what they have there may be.
@@ -133,6 +133,25 @@ impl StateMemory for CudaMemory<'_> {
         })
     }
 
+    /// All of what compressed attention keeps of the place, in one copy: a round writes to some places of each layer.
+    fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, CudaError> {
+        if let (Some(first), Some(compressed)) = (regions.first(), self.compressed) {
+            let [from, to] = compressed.state_and_aside(first.place);
+            self.stream.copy(from, to)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn put_back(&mut self, regions: &[Region], _bytes: &[u8]) -> Result<(), CudaError> {
+        let Some(compressed) = self.compressed else { return Ok(()) };
+        regions.iter().try_for_each(|region| {
+            assert_eq!(region.memory, Memory::Compressed, "only that is written over");
+            let [to, from] = compressed.state_and_aside(region.place);
+            let part = |all: Span<u8>| all.part(region.start, region.bytes);
+            self.stream.copy(part(from), part(to))
+        })
+    }
+
     fn clear(&mut self, regions: &[Region]) -> Result<(), CudaError> {
         self.find_all(regions).iter().try_for_each(|bytes| self.stream.clear(bytes.span()))
     }
@@ -161,7 +180,7 @@ impl CudaBackend {
     pub(super) fn return_to(
         &mut self,
         sequence: SequenceId,
-        snapshot: &Snapshot,
+        snapshot: &SnapshotPart,
     ) -> Result<(), EngineError> {
         self.settle()?;
         self.hold_cache(std::iter::once((sequence.place(), snapshot.length())))?;

@@ -37,6 +37,11 @@ pub(super) struct Steps {
     scratch: Vec<f32>,
     /// The row of logits that was ranked last.
     pub(super) ranked_place: usize,
+    /// Tokens of a prompt's batch after which the next ones are drawn one by one: their rows of logits are computed
+    /// together, with the first that is asked for.
+    drawn: Vec<usize>,
+    /// The rows of `drawn` are there.
+    drawn_done: bool,
 }
 
 impl Steps {
@@ -53,7 +58,15 @@ impl Steps {
             half: 0,
             scratch: vec![0.0; STEP_TOKENS * sizes.experts],
             ranked_place: 0,
+            drawn: Vec::new(),
+            drawn_done: false,
         })
+    }
+
+    /// Next tokens will be drawn after each of these of the batch.
+    pub(super) fn expect_rows(&mut self, rows: &[usize]) {
+        self.drawn = rows.to_vec();
+        self.drawn_done = false;
     }
 
     /// The replaced logits that were drawn for the next step are gone.
@@ -117,6 +130,7 @@ impl CudaBackend {
     pub(super) fn begin_step(&mut self) -> Result<(), EngineError> {
         self.mode = Mode::Eager;
         self.steps.head_rows = 0;
+        self.steps.drawn.clear();
         self.steps.unended = true;
         if !self.single {
             return self.upload_table();
@@ -183,33 +197,33 @@ impl CudaBackend {
         half
     }
 
-    /// A mixture of a step, of `Normed` or with a norm of its own; the last one sets the step going.
+    /// A mixture of a step, of `Normed` or with a norm of its own.
     pub(super) fn step_mixture(
         &mut self,
         layer: LayerId,
         norm: Option<(VectorId, FusedShared)>,
         mixture: &Mixture,
     ) -> Result<(), EngineError> {
-        self.run(|this| this.launch_mixture(layer, norm, mixture));
-        if let Some(error) = self.failure.take() {
-            return Err(error.into());
-        }
-        // Several streams are merged before the step is complete.
-        let last = layer.index() + 1 == self.sizes.layers && self.compressed.is_none();
-        if last { self.set_going() } else { Ok(()) }
+        self.run(|this| {
+            // Before the router, so that nothing lies between routing and the experts.
+            let out = this.mixture_output(mixture)?;
+            this.launch_mixture(layer, norm, mixture, out)?;
+            this.give_output(mixture, out)
+        });
+        self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn launch_mixture(
+    /// Adds a mixture to `out`.
+    pub(super) fn launch_mixture(
         &self,
         layer: LayerId,
         norm: Option<(VectorId, FusedShared)>,
         mixture: &Mixture,
+        out: Span<f32>,
     ) -> Result<(), CudaError> {
         let (tokens, k, experts) = (self.tokens, self.options.top_k, self.sizes.experts);
         let (buffers, pairs) = (&self.buffers, self.tokens * self.options.top_k);
         let normed = self.register(Register::Normed);
-        // Before the router, so that nothing lies between routing and the experts.
-        let out = self.mixture_output()?;
         let shared = mixture.shared.as_ref().map(|shared| SharedExpert {
             gate: self.matrix(shared.gate),
             up: self.matrix(shared.up),
@@ -222,7 +236,7 @@ impl CudaBackend {
         } else {
             let mut jobs = self.router_products(mixture);
             jobs.extend(self.guess_product(layer));
-            self.products(normed, &jobs, false)?;
+            self.products(self.register(mixture.router_input), &jobs, false)?;
         }
         self.add_router_biases(layer, mixture)?;
         let replaced = self
@@ -253,7 +267,7 @@ impl CudaBackend {
         let (shared, activation) = (shared.as_ref(), self.activation(mixture));
         if let Some(limit) = self.limited_experts(layer, shared, activation.as_ref()) {
             let input = StepInput::Plain { x: normed };
-            launch::step_experts_limited(
+            return launch::step_experts_limited(
                 &self.stream,
                 tokens,
                 &input,
@@ -261,18 +275,10 @@ impl CudaBackend {
                 shapes,
                 shared,
                 limit,
-            )?;
-            return self.give_to_streams();
+            );
         }
-        launch::experts_activated(
-            &self.stream,
-            tokens,
-            &step,
-            shapes,
-            shared,
-            activation.as_ref(),
-        )?;
-        self.give_to_streams()
+        let activation = activation.as_ref();
+        launch::experts_activated(&self.stream, tokens, &step, shapes, shared, activation)
     }
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.
@@ -438,6 +444,9 @@ impl CudaBackend {
             launch::rms_norm(&self.stream, count, residual, chosen, weight, epsilon, normed)?;
             launch::linear(&self.stream, normed, count, &[(self.matrix(head), logits)], false)?;
         }
+        if let Some(cap) = self.config.stream.softcap {
+            launch::cap(&self.stream, logits, cap)?;
+        }
         let scratch = self.buffers.arg_max.span(0, count * launch::ARG_MAX_BLOCKS);
         let tokens = self.buffers.pinned.tokens.span(0, count);
         launch::arg_max(&self.stream, logits, vocabulary, scratch, tokens)
@@ -456,11 +465,24 @@ impl CudaBackend {
         if tokens.iter().all(|&token| token < self.steps.head_rows) {
             return Ok(None);
         }
-        self.run(|this| this.head(Some(tokens), norm, head));
+        let place = match tokens {
+            [token] => self.steps.drawn.iter().position(|drawn| drawn == token),
+            _ => None,
+        };
+        if let Some(place) = place.filter(|_| self.steps.drawn_done) {
+            return Ok(Some(place));
+        }
+        let drawn = std::mem::take(&mut self.steps.drawn);
+        let rows = if place.is_some() { &drawn } else { tokens };
+        self.run(|this| this.head(Some(rows), norm, head));
         // The rows of a step's own logits are gone.
         self.steps.head_rows = 0;
         self.settle()?;
-        Ok(Some(0))
+        if place.is_some() {
+            self.steps.drawn = drawn;
+            self.steps.drawn_done = true;
+        }
+        Ok(Some(place.unwrap_or(0)))
     }
 
     /// The most likely token after one of the batch, as the device chose it.

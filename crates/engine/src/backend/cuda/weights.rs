@@ -2,17 +2,18 @@
 
 use std::ops::ControlFlow;
 
-use cuda::launch::{self, AttentionShape};
+use cuda::launch;
 use cuda::{Device, DeviceBuffer, Matrix};
 use kernels::format::Encoding;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use super::buffers::shape_of;
 use super::fuse::serves;
 use super::{CudaOptions, latent, padded, requirements};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::model::program::Program;
+use crate::model::program::{Op, Program, Refusal};
 use crate::weights::Catalog;
 
 /// Refuses shapes that the kernels do not serve.
@@ -37,23 +38,22 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
         Some(_) => launch::ROW_DIM,
         None => launch::HEAD_DIM_LIMIT,
     };
-    if config.attention.head_dim > dim_limit {
-        return refuse("head_dim", config.attention.head_dim, dim_limit);
+    for attention in config.attentions() {
+        if attention.head_dim > dim_limit {
+            return refuse("head_dim", attention.head_dim, dim_limit);
+        }
+        let shape = shape_of(attention);
+        let rounded =
+            config.compressed.is_some() && config.trained_kv_type() == Some(options.kv_type);
+        if !rounded && !launch::serves_cache(&shape, options.kv_type) {
+            let (dim, kind) = (shape.dim, options.kv_type);
+            let problem =
+                format!("is {dim}; on a GPU --kv-type {kind} needs a multiple of 32: use f16");
+            return Err(EngineError::Config { key: "head_dim", problem });
+        }
     }
     if let Some(hyper) = config.hyper.filter(|hyper| hyper.streams > launch::STREAMS_LIMIT) {
         return refuse("hc_mult", hyper.streams, launch::STREAMS_LIMIT);
-    }
-    let shape = AttentionShape {
-        query_heads: config.attention.query_heads,
-        key_value_heads: config.attention.key_value_heads,
-        dim: config.attention.head_dim,
-    };
-    let rounded = config.compressed.is_some() && config.trained_kv_type() == Some(options.kv_type);
-    if !rounded && !launch::serves_cache(&shape, options.kv_type) {
-        let (dim, kind) = (shape.dim, options.kv_type);
-        let problem =
-            format!("is {dim}; on a GPU --kv-type {kind} needs a multiple of 32: use f16");
-        return Err(EngineError::Config { key: "head_dim", problem });
     }
     if let Some(delta) = &config.delta
         && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))
@@ -79,8 +79,27 @@ pub fn check_model(
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
-    program.check(config, "CUDA kernels", |_, op| serves(config, op))?;
+    program.check(config, "CUDA kernels", |_, op| serves(op), &[])?;
     check_encodings(catalog, experts)
+}
+
+/// Whether steps compute several tokens of an answer and keep the first ones. Asked before anything is loaded, of a
+/// model that [`check_model`] serves.
+///
+/// # Errors
+/// The operations that do not.
+pub fn check_rounds(config: &ModelConfig, program: &Program) -> Result<(), EngineError> {
+    program.check(
+        config,
+        "CUDA kernels",
+        |_, op| match op {
+            Op::AttendCompressed(_) => {
+                Err(Refusal::form(op, "of several tokens of an answer (--draft)"))
+            }
+            _ => Ok(()),
+        },
+        &[],
+    )
 }
 
 /// Refuses the first tensor whose encoding the kernels do not read.

@@ -11,7 +11,7 @@ use cuda::launch::{self, AttentionShape, KeyValueCache, TokenPlaces, Visible};
 use cuda::{CudaError, Device, DeviceBuffer, Span, Stream};
 use store::LayerId;
 
-use super::buffers::Sizes;
+use super::buffers::{Input, Sizes};
 use super::{CudaBackend, CudaOptions, Register};
 use crate::sequences::{Kept, Marks, Part, SequenceLayout, WindowRows};
 
@@ -130,7 +130,8 @@ impl CudaBackend {
             let base = if self.single { part.base } else { windows.sizes.rows.base(part.position) };
             let first = part.position - base;
             let positions = (first..first + part.tokens).map(|place| place as u32);
-            self.buffers.pinned.inputs.hand_over(3 * self.tokens + part.first, positions);
+            let at = Input::WindowPosition as usize * self.tokens + part.first;
+            self.buffers.pinned.inputs.hand_over(at, positions);
         }
     }
 
@@ -143,20 +144,11 @@ impl CudaBackend {
         marks: &mut Marks,
     ) -> Result<(), CudaError> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        let (shape, index) = (self.sizes.attention, self.sizes.layout.index(layer));
-        let cache = |[keys, values]: [Span<u8>; 2], context| KeyValueCache {
-            keys,
-            values,
-            context,
-            kv_type: self.options.kv_type,
-        };
-        let rows = windows.sizes.rows;
-        if self.single {
-            let all = windows.sizes.sequences * rows.place();
-            let places = self.window_places(0, self.tokens);
-            let cache = cache(windows.rows(index, 0, 0, all), rows.place());
+        let (shape, index) = (self.attention_shape(layer), self.sizes.layout.index(layer));
+        if let Some((places, cache)) = self.step_window(layer).filter(|_| self.single) {
             return self.append_and_attend(&shape, 0, &places, &cache, visible);
         }
+        let rows = windows.sizes.rows;
         for (run, part) in self.sequences.spans().iter().enumerate() {
             let place = part.sequence.place();
             let (base, end) = (rows.base(part.position), part.end());
@@ -167,7 +159,7 @@ impl CudaBackend {
             }
             let places = self.window_places(part.first, part.tokens);
             // One place for all sequences.
-            let cache = cache(windows.run_rows(0, before + part.tokens), 0);
+            let cache = self.window_cache(windows.run_rows(0, before + part.tokens), 0);
             self.append_and_attend(&shape, part.first, &places, &cache, visible)?;
             let kept = end - rows.base(end);
             let last = windows.run_rows(end - kept - base, kept);
@@ -177,12 +169,29 @@ impl CudaBackend {
         Ok(())
     }
 
+    /// Where a step's tokens lie in a layer that keeps a window, and its rows; `None` for one that keeps all positions.
+    pub(super) fn step_window(&self, layer: LayerId) -> Option<(TokenPlaces, KeyValueCache)> {
+        self.config.layers[layer.index()].kept_window()?;
+        let windows = self.windows.as_ref()?;
+        let (index, rows) = (self.sizes.layout.index(layer), windows.sizes.rows);
+        let all = windows.rows(index, 0, 0, windows.sizes.sequences * rows.place());
+        Some((self.window_places(0, self.tokens), self.window_cache(all, rows.place())))
+    }
+
+    /// Rows of windows as a cache, `context` of each sequence; 0 where all are of one.
+    fn window_cache(&self, [keys, values]: [Span<u8>; 2], context: usize) -> KeyValueCache {
+        KeyValueCache { keys, values, context, kv_type: self.options.kv_type }
+    }
+
     /// Tokens of the batch and their positions from the bases of their rows.
     fn window_places(&self, first: usize, tokens: usize) -> TokenPlaces {
         TokenPlaces {
-            positions: self.input(3, first, tokens),
-            sequences: self.input(2, first, tokens),
+            positions: self.input(Input::WindowPosition, first, tokens),
+            sequences: self.input(Input::Sequence, first, tokens),
             single: self.single,
+            runs: self.step_runs(),
+            // A window's keys are not shared out.
+            end: 0,
         }
     }
 

@@ -53,7 +53,7 @@ use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
 use super::prepared::Prepared;
-use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, Snapshot, Suspended};
+use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Product, Program, Stage};
@@ -214,14 +214,18 @@ impl Backend for GpuBackend {
         &mut self.sequences
     }
 
-    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
         self.settle()?;
         self.end_step()?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
         self.sequences.snapshot(&mut memory, sequence)
     }
 
-    fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError> {
+    fn restore(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
         self.settle()?;
         self.end_step()?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);

@@ -281,7 +281,8 @@ pub fn check_model(
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
-    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op))?;
+    let ends = config.stream.ends();
+    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &ends)?;
     let delta = config.delta.as_ref();
     for (key, found, limit) in [
         ("num_experts_per_tok", config.moe.top_k, router::TOP_K_LIMIT),

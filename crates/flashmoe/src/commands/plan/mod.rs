@@ -10,6 +10,7 @@ mod predict;
 mod preview;
 
 use std::io::Write;
+use std::ops::Range;
 
 use anyhow::Result;
 use engine::backend::cpu::Requirements;
@@ -24,6 +25,7 @@ use crate::arguments::{
 use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
+use crate::plan::stages::StagePlan;
 use crate::plan::sweep::hit_rate;
 use crate::plan::{BudgetSource, Plan, Seats, machine};
 use crate::progress::duration;
@@ -177,6 +179,7 @@ fn as_json(
         "prefill_chunk": plan.backend.batch_tokens,
         "threads": plan.threads,
         "device": device,
+        "stages": plan.stages.iter().map(stage_json).collect::<Vec<_>>(),
         "trunk_bytes_per_token": plan.trunk_bytes_per_token(),
         "disk_bytes_per_s": speeds.disk,
         "memory_bytes_per_s": speeds.memory,
@@ -184,6 +187,17 @@ fn as_json(
         "operations_per_s": speeds.compute,
         "load": load,
         "expected": prediction.map(Prediction::json),
+    })
+}
+
+/// A stage of the plan.
+fn stage_json(stage: &StagePlan) -> serde_json::Value {
+    let slots = stage.slots.as_ref();
+    json!({
+        "layers": [stage.layers.start, stage.layers.end],
+        "slots": slots.map(store::cache::StorePlan::slots),
+        "slot_bytes": slots.map(store::cache::StorePlan::bytes),
+        "experts": slots.map(store::cache::StorePlan::experts),
     })
 }
 
@@ -239,6 +253,17 @@ fn account(plan: &Plan, assumed: bool) -> Vec<String> {
             _ => String::new(),
         };
         row(part.name, part.bytes, note);
+    }
+    if plan.stages.len() > 1 {
+        for stage in &plan.stages {
+            let Range { start, end } = stage.layers;
+            let slots = stage.slots.as_ref();
+            let note = slots.map_or(String::new(), |slots| {
+                format!("{} slots for {} experts", slots.slots(), slots.experts())
+            });
+            let name = format!("  layers {start} to {}", end - 1);
+            row(&name, slots.map_or(0, store::cache::StorePlan::bytes), note);
+        }
     }
     if let Some(slots) = &plan.slots {
         let note = format!("{} slots for {} experts", slots.slots(), slots.experts());

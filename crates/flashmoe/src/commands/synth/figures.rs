@@ -49,6 +49,7 @@ fn config(name: &str) -> ModelConfig {
 /// Bytes of a token of a sequence, and of its state whatever its length.
 fn sequence(config: &ModelConfig, kv_type: KvType) -> [u64; 2] {
     let options = CpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: 1,
         logit_rows: 1,
         sequences: 1,

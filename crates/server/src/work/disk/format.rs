@@ -31,12 +31,12 @@ use super::at;
 
 const PAGE_MAGIC: [u8; 8] = *b"FMKVPAGE";
 const SNAPSHOT_MAGIC: [u8; 8] = *b"FMPREFIX";
-const FORMAT: u32 = 5;
+pub(super) const FORMAT: u32 = 5;
 const SNAPSHOT_HEADER: usize = 56;
 const PAGE_HEADER: usize = 48 + PAGE_TOKENS * 4;
-const CHECKSUM_BYTES: usize = 8;
+pub(super) const CHECKSUM_BYTES: usize = 8;
 /// Tokens of the longest context that anyone plans.
-const TOKENS_MAX: u64 = 1 << 24;
+pub(super) const TOKENS_MAX: u64 = 1 << 24;
 const BUFFER_BYTES: usize = 1 << 18;
 /// Written bytes are synced this often, so that they never come upon the disk all at once.
 const SYNC_BYTES: u64 = 8 << 20;
@@ -194,7 +194,7 @@ pub(super) fn touch(path: &Path) {
 }
 
 /// Writes a file at `path` or nothing. Its name until it is whole is its own: another server may write the same.
-fn write_file(
+pub(super) fn write_file(
     path: &Path,
     gate: &mut Gate<'_>,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -222,7 +222,7 @@ fn write_file(
     written.map_err(at(&aside))
 }
 
-fn write_ids(out: &mut dyn Write, ids: &[u32]) -> io::Result<()> {
+pub(super) fn write_ids(out: &mut dyn Write, ids: &[u32]) -> io::Result<()> {
     ids.iter().try_for_each(|id| out.write_all(&id.to_le_bytes()))
 }
 
@@ -317,7 +317,7 @@ fn snapshot_header(input: &mut dyn Read, fingerprint: u64) -> io::Result<Snapsho
     Ok(SnapshotHeader { tokens: word(24) as usize, rest: word(32), domain })
 }
 
-fn words(bytes: &[u8]) -> impl Fn(usize) -> u64 {
+pub(super) fn words(bytes: &[u8]) -> impl Fn(usize) -> u64 {
     move |at| u64::from_le_bytes(std::array::from_fn(|index| bytes[at + index]))
 }
 
@@ -488,9 +488,9 @@ pub(super) fn token_count(path: &Path) -> io::Result<usize> {
 }
 
 /// A file with the checksum of what was read.
-struct Summed {
-    file: BufReader<File>,
-    hash: XxHash3_64,
+pub(super) struct Summed {
+    pub(super) file: BufReader<File>,
+    pub(super) hash: XxHash3_64,
 }
 
 impl Read for Summed {

@@ -11,6 +11,7 @@ mod format;
 pub mod kept;
 mod local;
 mod shared;
+mod slot;
 mod tier;
 mod writer;
 
@@ -21,21 +22,22 @@ use store::io::platform::{Access, MAKE_PRIVATE, access};
 use store::shown;
 
 pub use shared::SharedOptions;
+pub(super) use slot::{POINTS_MAX, SlotFault, SlotReader, slot_bytes, slot_domain, write_slot};
 pub use tier::DiskStatus;
-pub(super) use tier::{DiskTier, Level};
+pub(super) use tier::{Beating, DiskTier, Level};
 
 /// The same error with the path that it is about: the system's words alone do not say which.
-fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
+pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error + '_ {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", shown::path(path)))
 }
 
 /// Where a path leads that may be a link.
-fn followed(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn followed(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize().map_err(at(path))
 }
 
 /// Refuses a folder that others could read or write, and a link; `option` is what its user gave.
-fn private(path: &Path, option: &str) -> io::Result<()> {
+pub(super) fn private(path: &Path, option: &str) -> io::Result<()> {
     let reason = if !path.symlink_metadata().map_err(at(path))?.is_dir() {
         "what lies in the place of kept prompts is not a folder: remove it".to_owned()
     } else {

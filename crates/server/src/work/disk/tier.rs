@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::backend::{Backend, Snapshot};
+use engine::backend::Snapshot;
+use engine::stages::Stages;
 
 use super::super::owner::{Domain, Salt};
 use super::folder::Folder;
@@ -160,7 +161,7 @@ impl DiskTier {
         domain: Domain,
         prompt: &[u32],
         length: usize,
-        backend: &mut dyn Backend,
+        backend: &mut Stages,
         beat: &dyn Fn(),
     ) -> Option<Snapshot> {
         let tokens = &prompt[..length];
@@ -297,9 +298,12 @@ impl DiskTier {
 }
 
 /// Sends keep-alives while something is read that may come over a network.
-struct Beating<'a, R>(&'a mut R, &'a dyn Fn());
+pub(in crate::work) struct Beating<'a, R: ?Sized>(
+    pub(in crate::work) &'a mut R,
+    pub(in crate::work) &'a dyn Fn(),
+);
 
-impl<R: Read> Read for Beating<'_, R> {
+impl<R: Read + ?Sized> Read for Beating<'_, R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         (self.1)();
         self.0.read(bytes)

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engine::EngineError;
-use engine::backend::{Backend, Cancel, Purpose, Run, SequenceId, Sequences, Snapshot, Suspended};
+use engine::backend::{
+    Backend, Cancel, Purpose, Run, SequenceId, Sequences, SnapshotPart, Suspended,
+};
 use engine::model::program::{Program, Stage};
 use engine::weights::{MatrixId, TableId, VectorId};
 use store::LayerId;
@@ -87,10 +89,19 @@ impl Trip {
 
     /// What puts the faulty backend before another.
     pub(crate) fn between(self: &Arc<Self>) -> Between {
+        self.before_each(None)
+    }
+
+    /// The same, which asks for prompts of up to `tokens` tokens in one batch.
+    pub(crate) fn between_joint(self: &Arc<Self>, tokens: usize) -> Between {
+        self.before_each(Some(tokens))
+    }
+
+    fn before_each(self: &Arc<Self>, joint: Option<usize>) -> Between {
         let trip = Arc::clone(self);
         let before = move |inner| {
             let (trip, program) = (Arc::clone(&trip), Arc::default());
-            Box::new(Faulty { inner, trip, program }) as Device
+            Box::new(Faulty { inner, trip, program, joint }) as Device
         };
         Between(Some(Arc::new(before)))
     }
@@ -110,6 +121,8 @@ struct Faulty {
     inner: Device,
     trip: Arc<Trip>,
     program: Arc<Program>,
+    /// What it says of prompts in one batch, if not what the other says.
+    joint: Option<usize>,
 }
 
 /// Operations that are passed on, with a place for a panic before and after each.
@@ -135,11 +148,17 @@ macro_rules! questions {
 }
 
 impl Backend for Faulty {
+    fn joint_tokens(&self) -> usize {
+        self.joint.unwrap_or_else(|| self.inner.joint_tokens())
+    }
+
     operations! {
         fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
         fn sequences_mut(&mut self) -> &mut Sequences;
-        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError>;
-        fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot) -> Result<(), EngineError>;
+        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
+        fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError>;
+        fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError>;
+        fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError>;
         fn suspend(&mut self) -> Option<Suspended>;
         fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
         fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;

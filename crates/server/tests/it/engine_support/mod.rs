@@ -3,7 +3,7 @@
 pub(crate) mod faulty;
 pub(crate) mod served;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,16 @@ use engine::engine::Engine;
 use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
+use engine::stages::Stage;
 use engine::weights::Catalog;
 use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, Isa};
 use server::Log;
 use server::work::{
     Conversation, DiskOptions, EngineWorker, Event, Finish, FinishReason, Job, ModelCard,
-    Preparing, SharedOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
+    Preparing, SharedOptions, SlotOptions, Ticket, TokenLogprob, Worker, WorkerOptions,
 };
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
+use store::format::Checkpoint;
 use store::io::{Fault, Operation, Simulator};
 use store::rows::RowOptions;
 use store::trunk::LoadMode;
@@ -63,6 +65,12 @@ pub(crate) struct Setting {
     pub(crate) panics: usize,
     /// How answers are drafted.
     pub(crate) drafting: Option<Drafting>,
+    /// The first layers of stages but the first.
+    pub(crate) cuts: &'static [usize],
+    /// Where slots are saved.
+    pub(crate) slots: Option<SlotOptions>,
+    /// What clients call the model.
+    pub(crate) name: &'static str,
 }
 
 impl Default for Setting {
@@ -81,6 +89,9 @@ impl Default for Setting {
             between: Between::default(),
             panics: 3,
             drafting: None,
+            cuts: &[],
+            slots: None,
+            name: "demo",
         }
     }
 }
@@ -101,8 +112,27 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let folder = setting.golden.map_or_else(demo, golden);
     let checkpoint = Arc::new(store::format::open(&folder).unwrap());
     let config = ModelConfig::read(&checkpoint.config).unwrap();
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
+    let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
+    let starts = std::iter::once(0).chain(setting.cuts.iter().copied());
+    let ends = setting.cuts.iter().copied().chain([config.layers.len()]);
+    let stages = starts.zip(ends).map(|(start, end)| Stage {
+        layers: start..end,
+        backend: device(&checkpoint, &config, start..end, setting),
+    });
+    let stages = stages.collect();
+    start(Engine::over(config, model, stages, setting.chunk).unwrap(), setting)
+}
+
+/// The device of a stage.
+fn device(
+    checkpoint: &Checkpoint,
+    config: &ModelConfig,
+    layers: Range<usize>,
+    setting: &Setting,
+) -> Device {
+    let mut catalog = Catalog::new(checkpoint);
+    Model::declare(config, &mut catalog).unwrap();
+    catalog.restrict(layers.clone());
     let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);
@@ -120,8 +150,10 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
             StoreOptions { slots, storage, ..StoreOptions::new(StorageMode::Budget, minimum) }
         }
     };
-    let experts = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let own = Arc::new(checkpoint.experts_of(&layers));
+    let experts = Arc::new(ExpertStore::open(own, options).unwrap());
     let limits = CpuOptions {
+        layers,
         batch_tokens: setting.chunk,
         logit_rows: 8,
         sequences: setting.sequences,
@@ -135,17 +167,16 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
         row_cache: 0,
     };
     let options = ComputeOptions { threads: 1, arithmetic: Arithmetic::Int16, isa: Isa::Auto };
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
+    let shapes = expert_shapes(checkpoint, config).unwrap();
     let compute = Compute::new(options).unwrap();
     let mut backend =
         CpuBackend::new(config.clone(), weights, experts, shapes, compute, limits).unwrap();
     backend.set_rows(rows).unwrap();
     let device: Device = Box::new(backend);
-    let device = match &setting.between.0 {
+    match &setting.between.0 {
         Some(between) => between(device),
         None => device,
-    };
-    start(Engine::new(config, model, device, setting.chunk), setting)
+    }
 }
 
 /// A worker over an engine that has the setting's limits, with the demo model's words.
@@ -155,7 +186,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
     let language = Language::load(&words, usize::MAX, &TemplateHost::here()).unwrap();
     let options = WorkerOptions {
         model: ModelCard {
-            id: "demo".into(),
+            id: setting.name.into(),
             context: setting.context,
             vocabulary,
             ..ModelCard::default()
@@ -167,6 +198,7 @@ pub(crate) fn start(engine: Engine, setting: &Setting) -> EngineWorker {
         on_full: OnFull::Stop,
         disk: setting.disk.clone(),
         shared: setting.shared.clone(),
+        slots: setting.slots.clone(),
         panics: setting.panics,
         drafting: setting.drafting.clone(),
         log: setting.log.clone(),

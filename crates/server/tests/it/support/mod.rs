@@ -8,12 +8,13 @@ pub(crate) mod transcripts;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
+use server::registry::Models;
 use server::work::{
     Conversation, Event, Experts, Finish, FinishReason, Job, Loading, ModelCard, Piece,
     PrepareError, Preparing, Prompt, Refusal, Status, Ticket, Timings, TokenLogprob, TopLogprob,
@@ -47,6 +48,9 @@ pub(crate) enum Reply {
 /// Plays one reply for every job.
 #[derive(Debug)]
 pub(crate) struct Scripted {
+    name: String,
+    /// It was told to end.
+    pub(crate) stopped: AtomicBool,
     reply: Mutex<Reply>,
     /// The jobs that were submitted.
     pub(crate) jobs: Mutex<Vec<Job>>,
@@ -59,7 +63,14 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn new(reply: Reply) -> Arc<Self> {
+        Self::named("scripted", reply)
+    }
+
+    /// One of several models.
+    pub(crate) fn named(name: &str, reply: Reply) -> Arc<Self> {
         Arc::new(Self {
+            name: name.to_owned(),
+            stopped: AtomicBool::new(false),
             reply: Mutex::new(reply),
             jobs: Mutex::default(),
             conversations: Mutex::default(),
@@ -162,17 +173,7 @@ impl Worker for Scripted {
     }
 
     fn model(&self) -> ModelCard {
-        ModelCard {
-            id: "scripted".to_owned(),
-            family: "none".to_owned(),
-            context: CONTEXT,
-            vocabulary: 100,
-            layers: 2,
-            experts: 4,
-            experts_per_token: 1,
-            bytes: 1 << 20,
-            ..ModelCard::default()
-        }
+        card(&self.name)
     }
 
     fn submit(&self, job: Job) -> Result<Ticket, Refusal> {
@@ -212,6 +213,25 @@ impl Worker for Scripted {
 
     fn status(&self) -> Status {
         self.status.lock().unwrap().clone()
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The card of a scripted model.
+pub(crate) fn card(name: &str) -> ModelCard {
+    ModelCard {
+        id: name.to_owned(),
+        family: "none".to_owned(),
+        context: CONTEXT,
+        vocabulary: 100,
+        layers: 2,
+        experts: 4,
+        experts_per_token: 1,
+        bytes: 1 << 20,
+        ..ModelCard::default()
     }
 }
 
@@ -313,12 +333,17 @@ impl Serving {
 
     /// A server whose worker may come later.
     pub(crate) fn start_loading(loading: Arc<Loading>, options: ServeOptions) -> Self {
+        Self::start_models(Arc::new(Models::one(loading)), options)
+    }
+
+    /// A server of one or several models.
+    pub(crate) fn start_models(models: Arc<Models>, options: ServeOptions) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = Server::bind(ServeOptions { address, ..options }).expect("listens");
         let address = server.address().expect("has an address");
         let stopper = server.stopper();
         let identify = Arc::new(Counting::default());
-        let run = move || server.run_loading(loading, identify).expect("serves");
+        let run = move || server.run_models(models, identify).expect("serves");
         Self { address, stopper, thread: Some(std::thread::spawn(run)) }
     }
 
@@ -362,7 +387,17 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 
 /// Sends bytes as they are and reads until the connection ends.
 pub(crate) fn exchange(address: SocketAddr, bytes: &[u8]) -> Response {
-    let mut stream = connect(address);
+    exchange_on(connect(address), bytes)
+}
+
+/// The same, waiting for a silence of `patience`.
+pub(crate) fn exchange_within(address: SocketAddr, bytes: &[u8], patience: Duration) -> Response {
+    let stream = connect(address);
+    stream.set_read_timeout(Some(patience)).expect("is set");
+    exchange_on(stream, bytes)
+}
+
+fn exchange_on(mut stream: TcpStream, bytes: &[u8]) -> Response {
     // A server that refuses early may have closed already; what it said is there all the same.
     let _sent = stream.write_all(bytes);
     let mut answer = Vec::new();

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Compares a server's answers on a GPU with and without drafts: text, tokens and log-probabilities, of golden
+checkpoints with a tokenizer and of the demo model, greedy and drawn, of one client and of three at once.
+
+Run in the repository's root on a machine with a GPU: bench/cuda/rounds.py PATH_OF_FLASHMOE [MODEL ..] (MODEL: others in
+place of these). Then `bench --accept` with forced rates, which prints speeds alone. Prints a line per case and ends with
+an error when one differs, or when nothing was drafted, accepted or refused."""
+import concurrent.futures
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+from server import Server
+
+DRAFTS = ["ngram", "auto"]
+TOKENS = 96
+# Rounds of drafts that are always, often and never right.
+RATES = ["1,1,1,1,1,1,1", ".85,.82,.79", "0,0,0"]
+PASSAGE = "one two three four five six seven, eight nine ten; one two three four "
+PROMPTS = [PASSAGE * 6, "fn add(a: i32) -> i32 { a + 1 }\n" * 5 + "fn ", "Count to twenty.", "aaaa bbbb aaaa bbbb " * 9]
+SAMPLINGS = [{"temperature": 0}, {"temperature": 0.3, "seed": 5}, {"temperature": 0.8, "seed": 6},
+             {"temperature": 0.7, "seed": 7, "repetition_penalty": 1.1, "frequency_penalty": 0.2}]
+# Records outside of device memory, which a round waits for as a step does.
+MEMORIES = [[], ["--vram", "200M", "--slots", "128"]]
+
+
+def requests():
+    for prompt in PROMPTS:
+        for sampling in SAMPLINGS:
+            for logprobs in (None, 2):
+                more = {"logprobs": logprobs} if logprobs else {}
+                yield {"prompt": prompt, "max_tokens": TOKENS, **sampling, **more}
+
+
+def answer(server, request):
+    found = json.loads(server.ask("POST", "/v1/completions", request))
+    if "choices" not in found:
+        return {"error": found}
+    choice = found["choices"][0]
+    return {key: choice.get(key) for key in ("text", "finish_reason", "logprobs")}
+
+
+def answers(program, model, draft, options, clients):
+    """All answers, and what became of drafts: rounds, drafted, accepted."""
+    server = Server(program, model, ["--draft", draft, "--sequences", "4", *options])
+    try:
+        with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+            found = list(pool.map(lambda request: answer(server, request), requests()))
+        metrics = server.ask("GET", "/metrics")
+    finally:
+        server.stop()
+    names = ("rounds_total", "tokens_total", "tokens_accepted_total")
+    counts = [re.search(rf"^flashmoe_draft_{name} (\d+)", metrics, re.M) for name in names]
+    return found, [int(count.group(1)) if count else 0 for count in counts]
+
+
+def compare(program, model):
+    for options in MEMORIES:
+        expected, _ = answers(program, model, "off", options, 1)
+        errors = [found["error"] for found in expected if "error" in found]
+        if errors:
+            yield f"{model} {' '.join(options)}: {errors[0]}", False
+            continue
+        for draft in DRAFTS:
+            for clients in (1, 3):
+                found, (rounds, drafted, accepted) = answers(program, model, draft, options, clients)
+                differ = [index for index, pair in enumerate(zip(found, expected)) if pair[0] != pair[1]]
+                # What `auto` drafts is its own affair.
+                tried = draft == "auto" or 0 < accepted < drafted
+                text = f"{len(differ)} of {len(found)} differ; {accepted} of {drafted} accepted in {rounds} rounds"
+                case = f"{model} {' '.join(options)} --draft {draft}, clients {clients}"
+                yield f"{case}: {text} {differ[:5] or ''}", not differ and tried
+
+
+def speeds(program, model):
+    for rates in [None, *RATES]:
+        command = [program, "bench", model, "--device", "cuda", "-p", "64", "-n", "256", "-r", "2"]
+        done = subprocess.run([*command, *(["--accept", rates] if rates else [])], capture_output=True, text=True)
+        last = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()[-3:]
+        yield f"{model}, rates {rates}: " + " | ".join(last), done.returncode == 0
+
+
+def main():
+    program, models = sys.argv[1], sys.argv[2:]
+    if not models:
+        folders = sorted(pathlib.Path("tests/golden").glob("*/model/tokenizer.json"))
+        models = [folder.parent for folder in folders if not folder.parts[2].startswith(("dsv4", "flash-next"))]
+        models.append(pathlib.Path("models/demo"))
+    failed = 0
+    for model in map(str, models):
+        for text, good in (*compare(program, model), *speeds(program, model)):
+            print(text, "" if good else "FAILED", flush=True)
+            failed += not good
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+//! Launches of products of few tokens of a prompt with split activations (`kernels/tile_few.cu`), to the bit as those
+//! of [`super::tiles`]: all matrices of one input at once, as far as one kernel serves them.
+
+use super::tiles::{SplitForm, SplitTokens, TileSplitArguments};
+use super::{Kernel, expect, tile_linear};
+use crate::abi::{Kind, SPLIT_COLUMNS, SYMMETRIC_SHIFT, TILE_FEW_JOBS, mirrors};
+use crate::{CudaError, Matrix, Span, Stream};
+
+/// Most tokens of short prompts that are worth one batch.
+pub const FEW_TOKENS: usize = 64;
+/// Most tokens of a batch whose products are made so, and most tokens times rows of a matrix: with more, a block that
+/// reads a weight for more tokens is faster. H100, 2,048 columns, us: 12,352 rows and 32 tokens 34 against
+/// 38, 64 tokens 71 against 48; 1,281 rows and 128 tokens 21 against 29.
+const MOST_TOKENS: usize = 128;
+const MOST_WORK: usize = 400_000;
+/// From so many rows and tokens on a warp has rows of its own: 12,352 rows, us, 32 tokens 34 against 38, 16 tokens 27
+/// against 21.
+const OWN_ROWS: usize = 8192;
+const OWN_TOKENS: usize = 17;
+/// Tokens of the smaller tiles.
+pub(super) const FEW_TILE: usize = 8;
+/// Rows of a block whose warps share the columns out, and floats from one token's products to the next one's.
+const COLUMNS_ROWS: usize = 32;
+const COLUMNS_PITCH: usize = COLUMNS_ROWS + 4;
+/// Rows and warps of a block whose warps have rows of their own.
+const ROWS_ROWS: usize = 64;
+const ROWS_WARPS: usize = 4;
+
+/// How the work of a product is shared out; the bits are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FewForm {
+    /// The warps of a block take columns of the same rows: for matrices of few rows.
+    Columns,
+    /// Each warp walks over all the columns of its own rows.
+    Rows,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct TileFewJob {
+    matrix: Matrix,
+    out: u64,
+    first_block: u32,
+    piece: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TileFewArguments {
+    parts: u64,
+    sums: u64,
+    gather: u64,
+    addresses: u64,
+    places: u64,
+    tiles: u64,
+    tile_count: u64,
+    job: [TileFewJob; TILE_FEW_JOBS],
+    jobs: u32,
+    tokens: u32,
+    add: u32,
+    grouped: u32,
+}
+
+/// Most pairs of routed experts that are multiplied in tiles of [`FEW_TILE`]: with more, an expert has several such
+/// tiles, and each reads its weights.
+pub(super) fn few_pairs(experts: usize) -> usize {
+    4 * experts
+}
+
+/// The kernels for matrices of some encoding and tiles of a number of tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Few {
+    bits: u32,
+    /// Groups of 32 columns: scales for each half of a stage.
+    fine: bool,
+    tokens: usize,
+}
+
+impl Few {
+    /// Those of a matrix with scales of two bytes for tiles of up to `tokens` tokens, 16 at the most.
+    pub(super) fn of(matrix: &Matrix, tokens: usize) -> Option<Self> {
+        let bits = matrix.quantised_bits().filter(|bits| matches!(bits, 2 | 4 | 8))?;
+        if matrix.scale_kind & ((1 << SYMMETRIC_SHIFT) - 1) == Kind::F32 as u32 {
+            return None;
+        }
+        let tokens = if tokens <= FEW_TILE { FEW_TILE } else { 2 * FEW_TILE };
+        Some(Self { bits, fine: matrix.group == 32, tokens })
+    }
+
+    /// Tokens of a tile.
+    pub(super) fn tile(self) -> usize {
+        self.tokens
+    }
+
+    /// The kernel, rows and warps of a block, and bytes of `FewShared` or `FewPieces`.
+    fn shape(self, form: FewForm) -> (Kernel, usize, usize, usize) {
+        use Kernel as K;
+        let large = usize::from(self.tokens > FEW_TILE);
+        let part = 4 * SPLIT_COLUMNS;
+        match form {
+            FewForm::Columns => {
+                let kernels = match (self.bits, self.fine) {
+                    (2, false) => [K::FewColumns2x8, K::FewColumns2x16],
+                    (2, true) => [K::FewColumns2Finex8, K::FewColumns2Finex16],
+                    (4, false) => [K::FewColumns4x8, K::FewColumns4x16],
+                    (4, true) => [K::FewColumns4Finex8, K::FewColumns4Finex16],
+                    (_, false) => [K::FewColumns8x8, K::FewColumns8x16],
+                    (_, true) => [K::FewColumns8Finex8, K::FewColumns8Finex16],
+                };
+                let (warps, units) = if self.fine { (4, 2) } else { (8, 1) };
+                let unit = self.tokens * COLUMNS_PITCH * 4 + COLUMNS_ROWS * 8 + self.tokens * 4;
+                let shared = 2 * warps * (self.tokens * part + units * unit);
+                (kernels[large], COLUMNS_ROWS, warps, shared)
+            }
+            FewForm::Rows => {
+                let kernels = match (self.bits, self.fine) {
+                    (2, false) => [K::FewRows2x8, K::FewRows2x16],
+                    (2, true) => [K::FewRows2Finex8, K::FewRows2Finex16],
+                    (4, false) => [K::FewRows4x8, K::FewRows4x16],
+                    (4, true) => [K::FewRows4Finex8, K::FewRows4Finex16],
+                    (_, false) => [K::FewRows8x8, K::FewRows8x16],
+                    (_, true) => [K::FewRows8Finex8, K::FewRows8Finex16],
+                };
+                // 64 tokens' stages in two pieces, whatever the tile.
+                (kernels[large], ROWS_ROWS, ROWS_WARPS, 2 * 64 * (part + 8))
+            }
+        }
+    }
+
+    /// Products of one input with matrices that these kernels serve, over `tiles` tiles.
+    ///
+    /// # Safety
+    /// As for [`super::tiles::launch_split`]; tiles have at most [`Self::tile`] tokens.
+    unsafe fn launch(
+        self,
+        stream: &Stream,
+        form: FewForm,
+        jobs: &[(Matrix, u64, u32)],
+        tiles: usize,
+        arguments: TileFewArguments,
+    ) -> Result<(), CudaError> {
+        assert!((1..=TILE_FEW_JOBS).contains(&jobs.len()), "1 to {TILE_FEW_JOBS} matrices");
+        let (kernel, rows, warps, shared) = self.shape(form);
+        let mut arguments = TileFewArguments { jobs: jobs.len() as u32, ..arguments };
+        let mut blocks = 0;
+        for (place, &(matrix, out, piece)) in arguments.job.iter_mut().zip(jobs) {
+            *place = TileFewJob { matrix, out, first_block: blocks as u32, piece };
+            blocks += matrix.rows().div_ceil(rows);
+        }
+        let (grid, threads) = ((blocks, tiles, 1), 32 * warps);
+        // SAFETY: the structure is the kernels'; the rest is the caller's promise.
+        unsafe { stream.launch_overlapping(kernel, grid, threads, shared, &arguments) }
+    }
+}
+
+/// The form that is faster for matrices of one launch.
+fn form_of(rows: usize, tokens: usize) -> FewForm {
+    if rows >= OWN_ROWS && tokens >= OWN_TOKENS { FewForm::Rows } else { FewForm::Columns }
+}
+
+/// Products of routed experts' pairs: `jobs` with their place in a record, tiles and records as `grouped` has them.
+///
+/// # Safety
+/// As for [`super::tiles::launch_split`]; tiles have at most as many pairs as `few` serves.
+pub(super) unsafe fn launch_few_grouped(
+    stream: &Stream,
+    few: Few,
+    jobs: &[(Matrix, u64, u32)],
+    tiles: usize,
+    grouped: &TileSplitArguments,
+) -> Result<(), CudaError> {
+    let arguments = TileFewArguments {
+        parts: grouped.parts,
+        sums: grouped.sums,
+        gather: grouped.gather,
+        addresses: grouped.addresses,
+        places: grouped.places,
+        tiles: grouped.tiles,
+        tile_count: grouped.tile_count,
+        grouped: 1,
+        ..empty(jobs[0].0)
+    };
+    // SAFETY: as the caller promised.
+    unsafe { few.launch(stream, FewForm::Rows, jobs, tiles, arguments) }
+}
+
+fn empty(matrix: Matrix) -> TileFewArguments {
+    TileFewArguments {
+        parts: 0,
+        sums: 0,
+        gather: 0,
+        addresses: 0,
+        places: 0,
+        tiles: 0,
+        tile_count: 0,
+        job: [TileFewJob { matrix, out: 0, first_block: 0, piece: 0 }; TILE_FEW_JOBS],
+        jobs: 0,
+        tokens: 0,
+        add: 0,
+        grouped: 0,
+    }
+}
+
+/// `out = matrix x` (or `out +=`) of each job for many tokens, which share `x`; from `split` where it serves the
+/// matrix. Few tokens are multiplied with several matrices at once, to the same bits.
+///
+/// # Errors
+/// The device failed.
+///
+/// # Panics
+/// When lengths do not fit the shapes.
+pub fn tile_products(
+    stream: &Stream,
+    x: Span<f32>,
+    tokens: usize,
+    jobs: &[(Matrix, Span<f32>)],
+    add: bool,
+    split: Option<&SplitTokens>,
+) -> Result<(), CudaError> {
+    let few = split.filter(|split| tokens <= MOST_TOKENS && split.form == SplitForm::Affine);
+    let served = |matrix: &Matrix| {
+        let form = super::split_form(stream.device(), matrix);
+        let fits = matrix.rows() * tokens <= MOST_WORK;
+        fits && few.is_some()
+            && form == Some(SplitForm::Affine)
+            && Few::of(matrix, tokens).is_some()
+    };
+    let (served, others): (Vec<_>, Vec<_>) = jobs.iter().partition(|(matrix, _)| served(matrix));
+    for (matrix, out) in others {
+        tile_linear(stream, x, tokens, matrix, out, add, split)?;
+    }
+    few.map_or(Ok(()), |split| tile_few(stream, tokens, &served, add, split, None))
+}
+
+/// The same of affine matrices of 2, 4 and 8 bits by the kernels for few tokens, however many there are; in the given
+/// form, or in that which is faster.
+///
+/// # Errors
+/// The device failed.
+///
+/// # Panics
+/// When lengths do not fit the shapes, or no such kernel serves a matrix.
+pub fn tile_few(
+    stream: &Stream,
+    tokens: usize,
+    jobs: &[(Matrix, Span<f32>)],
+    add: bool,
+    split: &SplitTokens,
+    form: Option<FewForm>,
+) -> Result<(), CudaError> {
+    let mut left: Vec<(Few, (Matrix, u64, u32))> = Vec::with_capacity(jobs.len());
+    for (matrix, out) in jobs {
+        expect("parts", split.parts.len(), tokens * matrix.columns() * 4);
+        expect("output of a product", out.len(), tokens * matrix.rows());
+        let few = Few::of(matrix, tokens).expect("a matrix of 2, 4 or 8 bits");
+        left.push((few, (*matrix, out.address, 0)));
+    }
+    while let Some(&(few, _)) = left.first() {
+        let alike = left.extract_if(.., |(other, _)| *other == few);
+        let alike: Vec<_> = alike.map(|(_, job)| job).collect();
+        for jobs in alike.chunks(TILE_FEW_JOBS) {
+            let arguments = TileFewArguments {
+                parts: split.parts.address,
+                sums: split.sums.address,
+                tokens: tokens as u32,
+                add: u32::from(add),
+                ..empty(jobs[0].0)
+            };
+            let tiles = tokens.div_ceil(few.tile());
+            let rows = jobs.iter().map(|(matrix, ..)| matrix.rows()).sum();
+            let form = form.unwrap_or_else(|| form_of(rows, tokens));
+            // SAFETY: lengths were checked above and when the tokens were split.
+            unsafe { few.launch(stream, form, jobs, tiles, arguments)? };
+        }
+    }
+    Ok(())
+}
+
+mirrors! {
+    TileFewJob as TileFewJob { matrix, out, first_block, piece };
+    TileFewArguments as TileFewArguments {
+        parts, sums, gather, addresses, places, tiles, tile_count, job, jobs, tokens, add, grouped
+    } for FewColumns2x8, FewColumns2x16, FewColumns2Finex8, FewColumns2Finex16, FewColumns4x8, FewColumns4x16,
+        FewColumns4Finex8, FewColumns4Finex16, FewColumns8x8, FewColumns8x16, FewColumns8Finex8, FewColumns8Finex16,
+        FewRows2x8, FewRows2x16, FewRows2Finex8, FewRows2Finex16, FewRows4x8, FewRows4x16, FewRows4Finex8,
+        FewRows4Finex16, FewRows8x8, FewRows8x16, FewRows8Finex8, FewRows8Finex16;
+}

@@ -1,0 +1,65 @@
+//! Which of a model's weights a device with a range of its layers loads.
+//!
+//! All of a model is declared, whoever loads it: every check of names and shapes is made, and numbers of matrices are
+//! the same everywhere. A device that computes a range of layers then loads theirs alone. The embedding is loaded with
+//! the first layer, what is behind all layers (the norm and the head) with the last.
+
+use std::ops::Range;
+
+use super::{Catalog, MatrixPlace};
+
+/// The part of a model that a weight belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// Before all layers.
+    #[default]
+    Before,
+    /// A layer.
+    Layer(usize),
+    /// Behind all layers: with the last, which is this one.
+    Behind(usize),
+    /// Before and behind them: an embedding that is the head as well. The last layer is this one.
+    Both(usize),
+}
+
+impl Part {
+    /// Whether it is loaded with these layers.
+    fn is_with(self, layers: &Range<usize>) -> bool {
+        match self {
+            Self::Before => layers.contains(&0),
+            Self::Layer(layer) | Self::Behind(layer) => layers.contains(&layer),
+            Self::Both(last) => layers.contains(&0) || layers.contains(&last),
+        }
+    }
+}
+
+impl Catalog<'_> {
+    /// Says what is declared from now on.
+    pub fn begin(&mut self, part: Part) {
+        self.part = part;
+    }
+
+    /// Has these layers loaded and no others, with the first what is before all layers and with the last what is behind
+    /// them.
+    pub fn restrict(&mut self, layers: Range<usize>) {
+        self.loaded = Some(layers);
+    }
+
+    /// The same declarations, of which these layers are loaded ([`Catalog::restrict`]).
+    #[must_use]
+    pub fn of_layers(&self, layers: Range<usize>) -> Self {
+        let mut own = self.clone();
+        own.restrict(layers);
+        own
+    }
+
+    /// Whether a part is loaded.
+    pub(super) fn loads(&self, part: Part) -> bool {
+        self.loaded.as_ref().is_none_or(|layers| part.is_with(layers))
+    }
+
+    /// The matrices that are loaded, in order.
+    pub(super) fn loaded_matrices(&self) -> impl Iterator<Item = &MatrixPlace> {
+        self.matrices.iter().filter(|place| self.loads(place.part))
+    }
+}

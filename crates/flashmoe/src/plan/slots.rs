@@ -1,0 +1,94 @@
+//! Slots for experts in the process's memory: how many, and of which stage.
+
+use anyhow::Result;
+use store::cache::{SlotBudget, StoreError, StorePlan};
+
+use super::device::DevicePlan;
+use super::{Plan, floor, stages};
+use crate::arguments::{ByteSize, StorageChoice};
+use crate::failure::Failure;
+
+/// Slots of the host tier that a GPU needs at least: two waves of records on their way to it.
+const DEVICE_WAVES: usize = 64;
+
+impl Plan {
+    /// What the slots of all stages may take beside `fixed` bytes.
+    pub(super) fn slot_budget(&self, fixed: u64) -> Result<SlotBudget> {
+        if self.device.as_ref().is_some_and(DevicePlan::holds_all) {
+            // Records pass through to the device.
+            return Ok(SlotBudget::Steps(1));
+        }
+        Ok(match (self.arguments.storage, self.arguments.slots) {
+            (storage, None) if storage.has_slots() => {
+                SlotBudget::Bytes(self.budget.saturating_sub(fixed))
+            }
+            (storage, Some(_)) if !storage.has_slots() => {
+                return Err(Failure::usage("--slots needs --storage budget or buffered").into());
+            }
+            _ => floor::least_slots(&self.arguments).unwrap_or(SlotBudget::Steps(2)),
+        })
+    }
+
+    /// Plans the slots of every stage; gives all of them together.
+    pub(super) fn plan_slots(&mut self, fixed: u64, sequences: usize) -> Result<Option<StorePlan>> {
+        let passed_through = self.device.as_ref().is_some_and(DevicePlan::holds_all);
+        let checkpoints = stages::checkpoints(&self.stages);
+        let plans = match self.arguments.storage {
+            StorageChoice::Resident if !passed_through => {
+                let budget = self.slot_budget;
+                let plan = |it| Ok::<_, StoreError>((StorePlan::resident(it)?, budget));
+                checkpoints.iter().map(|it| plan(it)).collect()
+            }
+            StorageChoice::Budget
+            | StorageChoice::Buffered
+            | StorageChoice::PageCache
+            | StorageChoice::Resident => {
+                let minimum = self.minimum_slots(sequences);
+                StorePlan::budget_over(&checkpoints, self.slot_budget, minimum)
+            }
+            StorageChoice::Mmap => {
+                self.stages.iter_mut().for_each(|stage| stage.slot_budget = self.slot_budget);
+                return Ok(None);
+            }
+        };
+        let wrap = |error: StoreError| {
+            let context = format!(
+                "the budget of {} leaves {} after {} for everything but experts ({}){}",
+                ByteSize(self.budget),
+                ByteSize(self.budget.saturating_sub(fixed)),
+                ByteSize(fixed),
+                self.named_parts(),
+                self.crowd(),
+            );
+            let failure = match (error, self.least_memory) {
+                (error @ StoreError::Budget { .. }, Some(least)) => {
+                    Failure::memory(format!("{error}; {}", floor::advice(least)))
+                }
+                (error, _) => Failure::store(error),
+            };
+            anyhow::Error::from(failure).context(context)
+        };
+        let plans: Vec<(StorePlan, SlotBudget)> = plans.map_err(wrap)?;
+        for (stage, (plan, budget)) in self.stages.iter_mut().zip(&plans) {
+            (stage.slots, stage.slot_budget) = (Some(plan.clone()), *budget);
+        }
+        Ok(Some(StorePlan::joined(plans.into_iter().map(|(plan, _)| plan))))
+    }
+
+    /// Slots that one step needs: the experts of one layer for every sequence.
+    pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
+        let step = floor::step_slots(&self.config, &self.backend, sequences);
+        if self.device.is_none() {
+            return step;
+        }
+        // What a step holds and what it may ask for meanwhile, and two waves of a prompt's records.
+        let all = self.config.moe.experts * self.config.mixtures();
+        (2 * step).max(DEVICE_WAVES).min(all)
+    }
+
+    /// True when records on a GPU's behalf all lie in pinned memory: nothing is read while it runs.
+    pub(crate) fn pinned_all(&self) -> bool {
+        let all = |slots: &StorePlan| slots.slots() >= slots.experts();
+        self.device.is_some() && self.slots.as_ref().is_some_and(all)
+    }
+}

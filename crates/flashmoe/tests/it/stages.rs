@@ -1,0 +1,113 @@
+//! Goal: `--device cpu,cpu` answers as `--device cpu` does, to the bit, whatever the split and the storage; what is no
+//! split of the model, or no devices that can share one, is refused with the reason. Method: the real binary on golden
+//! nets.
+
+use crate::support;
+
+use std::process::Command;
+
+use support::Scored;
+
+/// A net with its number of layers.
+const CASES: [(&str, usize); 4] = [
+    ("qwen35-calm-mlx-mixed", 4),
+    ("dsv4-calm-hf", 4),
+    ("flash-next-calm-hf", 3),
+    ("deepseek-calm-hf", 3),
+];
+
+fn model(case: &str) -> String {
+    support::golden().join(case).join("model").to_str().unwrap().to_owned()
+}
+
+#[test]
+fn stages_answer_as_one_device_does() {
+    for (case, layers) in CASES {
+        let reference = Scored::compute(case, &["--device", "cpu", "--storage", "resident"]);
+        let two = format!("1,{}", layers - 1);
+        let all = vec!["1"; layers].join(",");
+        let devices = vec!["cpu"; layers].join(",");
+        for options in [
+            &["--device", "cpu,cpu"][..],
+            &["--device", "cpu,cpu", "--split", "auto", "--storage", "resident"],
+            &["--device", "cpu,cpu", "--split", &two, "--slots", "floor"],
+            &["--device", "cpu,cpu", "--split", &two, "--storage", "page-cache", "--kv", "ahead"],
+            &["--device", "cpu,cpu", "--split", &two, "--storage", "mmap", "--load", "mmap"],
+            &["--device", &devices, "--split", &all, "--slots", "floor", "--prefill-chunk", "7"],
+        ] {
+            let out = Scored::compute(case, options);
+            assert!(out == reference, "{case} {options:?}: the bits differ");
+        }
+    }
+}
+
+#[test]
+fn a_generator_gives_stages_what_it_gives_one_device() {
+    let case = "qwen35-calm-mlx-mixed";
+    let one = ["--device", "cpu", "--routing", "calibrated"];
+    let two = ["--device", "cpu,cpu", "--split", "3,1", "--routing", "calibrated"];
+    assert!(Scored::compute(case, &one) == Scored::compute(case, &two));
+    assert!(Scored::compute(case, &one) != Scored::compute(case, &one[..2]), "it does replace it");
+}
+
+#[test]
+fn what_is_no_split_is_refused_with_the_reason() {
+    let model = model("qwen35-calm-mlx-mixed");
+    for (options, words) in [
+        (&["--split", "2,2"][..], &["--split", "--device cpu,cpu"][..]),
+        (&["--device", "cpu,cpu", "--split", "2,3"], &["--split 2,3", "layers 2 to 5"]),
+        (&["--device", "cpu,cpu", "--split", "1,2"], &["--split 1,2", "layer 3 of 4"]),
+        (&["--device", "cpu,cpu", "--split", "0,4"], &["--split 0,4", "layers 0 to 0"]),
+        (&["--device", "cpu,cpu", "--split", "4"], &["--split 4", "1 stages for 2 devices"]),
+        (&["--device", "cpu,cpu", "--split", "1,1,2"], &["3 stages for 2 devices"]),
+        (&["--device", "cpu,cpu", "--split", "half"], &["half", "20,20"]),
+        (&["--device", "cpu,cpu,cpu,cpu,cpu"], &["5 devices", "4 stages"]),
+        (&["--device", "cpu,cuda"], &["devices of several kinds"]),
+        (&["--device", "auto,auto"], &["name each of several"]),
+        (&["--device", "cuda:0,cuda:0"], &["GPUs do not compute stages", "cuda:0"]),
+        (&["--device", "gpu,gpu"], &["GPUs do not compute stages", "cpu,cpu"]),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+        let output = command.args(["plan", &model]).args(options).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{options:?}: no \"{word}\" in {said}");
+        }
+    }
+}
+
+fn planned(options: &[&str]) -> serde_json::Value {
+    let model = model("qwen35-calm-mlx-mixed");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+    let output = command.args(["plan", &model, "--json"]).args(options).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{options:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_plan_shares_memory_out_and_holds_each_layer_once() {
+    let slots = |plan: &serde_json::Value| -> Vec<u64> {
+        let stages = plan["stages"].as_array().unwrap();
+        stages.iter().map(|stage| stage["slots"].as_u64().unwrap()).collect()
+    };
+    let one = planned(&["--device", "cpu"]);
+    assert_eq!(one["stages"][0]["layers"], serde_json::json!([0, 4]));
+    let two = planned(&["--device", "cpu,cpu", "--split", "1,3"]);
+    assert_eq!(two["stages"][1]["layers"], serde_json::json!([1, 4]));
+    assert_eq!(one["experts"], two["experts"], "every expert in one store");
+    let parts = ["key_value_cache", "recurrent_state"];
+    for part in parts {
+        assert_eq!(one["parts"][part], two["parts"][part], "{part}");
+    }
+    let floor = planned(&["--device", "cpu,cpu", "--split", "1,3", "--slots", "floor"]);
+    let all = planned(&["--device", "cpu", "--slots", "floor"]);
+    assert_eq!(slots(&floor).len(), 2);
+    assert!(slots(&floor).iter().all(|&count| count > 0), "a step for each");
+    assert!(slots(&floor).iter().sum::<u64>() >= slots(&all)[0], "no less than one device");
+    let least = two["least_budget_bytes"].as_u64().unwrap();
+    let memory = format!("{}M", least.div_ceil(1 << 20));
+    let tight = planned(&["--device", "cpu,cpu", "--split", "1,3", "--memory", &memory]);
+    assert!(tight["total_bytes"].as_u64() <= tight["budget_bytes"].as_u64());
+}

@@ -130,10 +130,12 @@ struct Named {
 
 /// The model's name in a body, empty where there is none. The rest of the body is skipped, not read.
 pub(crate) fn model_named(bytes: &[u8], values_max: usize) -> Result<String, ApiError> {
+    // A list would be read as the fields in their order.
+    let is_object = bytes.trim_ascii_start().starts_with(b"{");
     let model = match serde_json::from_slice(bytes) {
-        Ok(Named { model }) => model,
+        Ok(Named { model }) if is_object => model,
         // What is wrong with it is said in the words of who reads it; a name that stands twice is read as it reads it.
-        Err(_) => object(bytes, values_max)?.remove("model"),
+        _ => object(bytes, values_max)?.remove("model"),
     };
     match model {
         None | Some(Value::Null) => Ok(String::new()),

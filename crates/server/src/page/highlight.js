@@ -23,8 +23,8 @@ const JAVA = words("abstract boolean break byte case catch char class const cont
   + "false final finally float for fun if implements import in instanceof int interface internal long namespace new null "
   + "object override package private protected public return short static string super switch this throw throws true "
   + "try using val var void when while");
-const PYTHON = words("and as assert async await break class continue def del elif else except False finally for from "
-  + "global if import in is lambda None nonlocal not or pass raise return self True try while with yield");
+const PYTHON = words("and as assert async await break class continue def del elif else except False finally for "
+  + "from global if import in is lambda None nonlocal not or pass raise return self True try while with yield");
 const RUBY = words("and begin break case class def do else elsif end ensure false for if in module next nil not or "
   + "require rescue return self super then true unless until when while yield");
 const SHELL = words("case do done elif else esac export fi for function if in local return set then unset until while "

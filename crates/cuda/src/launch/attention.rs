@@ -352,7 +352,7 @@ impl Division {
     }
 }
 
-/// Largest heads of which a lane of the plain kernels has the fewest values; of larger ones it has twice as many.
+/// Largest heads for the plain kernels whose lanes hold fewest values; for larger ones a lane holds twice as many.
 const PLAIN_DIM: usize = 256;
 /// Keys of a tile of `attend_chunk_q8`.
 const Q8_KEYS: usize = 32;

@@ -1,4 +1,4 @@
-//! Launches of parts that only some families have: biases, rows of gate and up in turns, clamped activations, GELU
+//! Launches of parts that only some families have: biases, interleaved rows of gate and up, clamped activations, GELU
 //! (`kernels/parts.cu`).
 
 use super::experts::ExpertArguments;

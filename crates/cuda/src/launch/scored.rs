@@ -1,4 +1,4 @@
-//! Routers with a bias of the choice alone (`kernels/route_scored.cu`): what [`super::route`] is told of them.
+//! Routers with a bias of the choice alone (`kernels/route_scored.cu`): what [`super::route`] takes of them.
 
 use super::experts::RouteArguments;
 use super::{TOP_K_LIMIT, expect};

@@ -182,7 +182,7 @@ impl Snapshot {
         self.parts.iter().map(|part| part.page_bytes() as u64).sum()
     }
 
-    /// Pages, the last of which may not be full.
+    /// Pages; the last may not be full.
     fn pages(&self) -> usize {
         self.parts.iter().map(|part| part.pages.len()).max().unwrap_or(0)
     }

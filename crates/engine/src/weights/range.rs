@@ -1,6 +1,6 @@
 //! Which of a model's weights a device with a range of its layers loads.
 //!
-//! All of a model is declared, whoever loads it: every check of names and shapes is made, and numbers of matrices are
+//! All of a model is declared, in every stage: every check of names and shapes is made, and numbers of matrices are
 //! the same everywhere. A device that computes a range of layers then loads theirs alone. The embedding is loaded with
 //! the first layer, what is behind all layers (the norm and the head) with the last.
 
@@ -45,7 +45,7 @@ impl Catalog<'_> {
         self.loaded = Some(layers);
     }
 
-    /// The same declarations, of which these layers are loaded ([`Catalog::restrict`]).
+    /// The same declarations, to load these layers alone ([`Catalog::restrict`]).
     #[must_use]
     pub fn of_layers(&self, layers: Range<usize>) -> Self {
         let mut own = self.clone();

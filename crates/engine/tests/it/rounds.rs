@@ -34,18 +34,19 @@ const CASES: [&str; 12] = [
     "flash-next-calm-hf",
     "gemma4-calm-hf",
 ];
-const CONTEXT: usize = 640;
+pub(crate) const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.
-const PROMPT: usize = PAGE_TOKENS - 45;
+pub(crate) const PROMPT: usize = PAGE_TOKENS - 45;
 
 /// What single steps leave after each token: bits of its logits, and the file of a snapshot.
-struct Steps {
+pub(crate) struct Steps {
     tokens: Vec<u32>,
-    logits: Vec<Vec<u32>>,
+    pub(crate) logits: Vec<Vec<u32>>,
     files: Vec<Vec<u8>>,
 }
 
-fn single_steps(engine: &mut Engine, count: usize) -> Steps {
+/// Runs `count` single steps behind a prompt, on a sequence that stays as they leave it.
+pub(crate) fn run_steps(engine: &mut Engine, count: usize) -> (Steps, SequenceId) {
     let tokens = text(71, count);
     let sequence = engine.create_sequence().unwrap();
     feed(engine, sequence, &text(70, PROMPT));
@@ -56,13 +57,18 @@ fn single_steps(engine: &mut Engine, count: usize) -> Steps {
         logits.push(bits(engine, 0));
         files.push(file_of(&engine.backend().snapshot(sequence, None).unwrap()));
     }
+    (Steps { tokens, logits, files }, sequence)
+}
+
+fn single_steps(engine: &mut Engine, count: usize) -> Steps {
+    let (steps, sequence) = run_steps(engine, count);
     engine.drop_sequence(sequence);
-    Steps { tokens, logits, files }
+    steps
 }
 
 impl Steps {
-    /// A round of `tokens` from `at` on, of which `right` are those that the steps had.
-    fn round(&self, at: usize, tokens: usize, right: usize) -> Vec<u32> {
+    /// A round of `tokens` from `at` on: the first `right` are those that the steps had.
+    pub(crate) fn round(&self, at: usize, tokens: usize, right: usize) -> Vec<u32> {
         let token = |place| {
             let token = self.tokens.get(at + place).copied().unwrap_or(5);
             if place < right { token } else { (token + 1 + place as u32) % 60 }
@@ -70,22 +76,49 @@ impl Steps {
         (0..tokens).map(token).collect()
     }
 
-    fn check_file(&self, engine: &mut Engine, sequence: SequenceId, at: usize, what: &str) {
+    /// Runs a round whose first `kept` of `tokens` are right, and keeps these.
+    pub(crate) fn check_round(
+        &self,
+        engine: &mut Engine,
+        sequence: SequenceId,
+        at: usize,
+        (tokens, kept): (usize, usize),
+        what: &str,
+    ) {
+        let run = self.round(at, tokens, kept);
+        engine.step(&[Run { sequence, tokens: &run }], &Uncancelled).unwrap();
+        for place in 0..kept {
+            assert!(bits(engine, place) == self.logits[at + place], "{what}: row {place}");
+        }
+        if kept < tokens {
+            engine.keep_first(sequence, kept).unwrap();
+        }
+        assert_eq!(engine.sequence_length(sequence), PROMPT + at + kept, "{what}");
+    }
+
+    pub(crate) fn check_file(
+        &self,
+        engine: &mut Engine,
+        sequence: SequenceId,
+        at: usize,
+        what: &str,
+    ) {
         let file = file_of(&engine.backend().snapshot(sequence, None).unwrap());
         assert!(file == self.files[at - 1], "{what}: a snapshot after {at} tokens");
     }
 }
 
-/// Every length of a round, with every number of kept tokens.
-fn splits() -> Vec<(usize, usize)> {
-    (1..=ROUND_TOKENS).flat_map(|tokens| (1..=tokens).map(move |kept| (tokens, kept))).collect()
+/// Every length of a round, with every number of kept tokens, in one of several orders.
+pub(crate) fn splits(order: usize) -> Vec<(usize, usize)> {
+    let of = |tokens| (1..=tokens).map(move |kept| (tokens, kept));
+    let splits: Vec<(usize, usize)> = (1..=ROUND_TOKENS).flat_map(of).collect();
+    let count = splits.len();
+    // 36 of them: steps that share no divisor with it visit all.
+    (0..count).map(|at| splits[(at * order + order / 2) % count]).collect()
 }
 
 fn check_splits(case: &str, kv_type: KvType, order: usize) {
-    let mut splits = splits();
-    let count = splits.len();
-    // 36 of them: steps that share no divisor with it visit all.
-    splits = (0..count).map(|at| splits[(at * order + order / 2) % count]).collect();
+    let splits = splits(order);
     let all: usize = splits.iter().map(|split| split.1).sum();
     let mut engine = engine_of(case, kv_type, CONTEXT);
     assert_eq!(engine.round_tokens(), ROUND_TOKENS, "{case}");
@@ -95,16 +128,8 @@ fn check_splits(case: &str, kv_type: KvType, order: usize) {
     let mut at = 0;
     for (number, (tokens, kept)) in splits.into_iter().enumerate() {
         let what = format!("{case} {kv_type}: {kept} of {tokens} from {at}");
-        let run = steps.round(at, tokens, kept);
-        engine.step(&[Run { sequence, tokens: &run }], &Uncancelled).unwrap();
-        for place in 0..kept {
-            assert!(bits(&mut engine, place) == steps.logits[at + place], "{what}: row {place}");
-        }
-        if kept < tokens {
-            engine.keep_first(sequence, kept).unwrap();
-        }
+        steps.check_round(&mut engine, sequence, at, (tokens, kept), &what);
         at += kept;
-        assert_eq!(engine.sequence_length(sequence), PROMPT + at, "{what}");
         match number % 5 {
             // Given text behind a round.
             1 if at < all => {

@@ -1,7 +1,7 @@
 //! Goal: rounds on an NVIDIA GPU leave the bits of single steps there. Method: as in `rounds.rs`, every length of a
 //! round with every number of kept tokens, wrong drafts behind those, with all experts in device memory and with few;
-//! snapshots in between, which have what was kept applied, and prompts behind. Without a GPU nothing is compared,
-//! unless FLASHMOE_CUDA_TESTS says that there is one.
+//! snapshots in between, which have what was kept applied, and prompts behind. On a machine with a GPU:
+//! `cargo test -p flashmoe-engine --test it -- --ignored rounds_cuda`.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use engine::backend::cpu::KvType;
 use engine::backend::cuda::{
-    self, CudaBackend, CudaOptions, ExpertMemory, Prediction, SlotShare, check_model,
+    CudaBackend, CudaOptions, ExpertMemory, Prediction, SlotShare, check_model,
 };
-use engine::backend::{PAGE_TOKENS, Run, SequenceId, Uncancelled};
+use engine::backend::{Run, Uncancelled};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
 use engine::model::Model;
@@ -22,7 +22,7 @@ use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions, StorePlan};
 use store::trunk::LoadMode;
 
-use crate::processor::file_of;
+use crate::rounds::{CONTEXT, PROMPT, run_steps, splits};
 use crate::sequences::{bits, feed, text};
 
 /// Delta layers of three forms, attention alone, windows, latent rows, compressed rows, heads of two shapes.
@@ -37,21 +37,8 @@ const CASES: [&str; 9] = [
     "dsv4-calm-hf",
     "gemma4-calm-hf",
 ];
-const CONTEXT: usize = 640;
-/// So that rounds cross the end of a page.
-const PROMPT: usize = PAGE_TOKENS - 45;
 /// Tokens behind all rounds.
 const BEHIND: usize = 70;
-
-fn is_there() -> bool {
-    match cuda::probe(0) {
-        Ok(_) => true,
-        Err(error) => {
-            assert!(std::env::var_os("FLASHMOE_CUDA_TESTS").is_none(), "no GPU: {error}");
-            false
-        }
-    }
-}
 
 /// Where the golden checkpoints lie: the crate's folder at run time, where it was told, for binaries that travel.
 fn golden() -> PathBuf {
@@ -105,55 +92,14 @@ fn engine_of(case: &str, kv_type: KvType, round_tokens: usize, part: usize) -> E
     Engine::new(config, model, Box::new(backend.unwrap()), 64)
 }
 
-/// What single steps leave after each token: bits of its logits, and the file of a snapshot.
-struct Steps {
-    tokens: Vec<u32>,
-    logits: Vec<Vec<u32>>,
-    files: Vec<Vec<u8>>,
-    /// Logits of a prompt behind all of them.
-    behind: Vec<u32>,
-}
-
-fn single_steps(engine: &mut Engine, count: usize) -> Steps {
-    let tokens = text(71, count);
-    let sequence = engine.create_sequence().unwrap();
-    feed(engine, sequence, &text(70, PROMPT));
-    let (mut logits, mut files) = (Vec::new(), Vec::new());
-    for token in &tokens {
-        let run = Run { sequence, tokens: std::slice::from_ref(token) };
-        engine.step(&[run], &Uncancelled).unwrap();
-        logits.push(bits(engine, 0));
-        files.push(file_of(&engine.backend().snapshot(sequence, None).unwrap()));
-    }
-    let behind = feed(engine, sequence, &text(74, BEHIND));
-    engine.drop_sequence(sequence);
-    Steps { tokens, logits, files, behind }
-}
-
-impl Steps {
-    /// A round of `tokens` from `at` on: the first `right` are those that the steps had.
-    fn round(&self, at: usize, tokens: usize, right: usize) -> Vec<u32> {
-        let token = |place| {
-            let token = self.tokens.get(at + place).copied().unwrap_or(5);
-            if place < right { token } else { (token + 1 + place as u32) % 60 }
-        };
-        (0..tokens).map(token).collect()
-    }
-
-    fn check_file(&self, engine: &mut Engine, sequence: SequenceId, at: usize, what: &str) {
-        let file = file_of(&engine.backend().snapshot(sequence, None).unwrap());
-        assert!(file == self.files[at - 1], "{what}: a snapshot after {at} tokens");
-    }
-}
-
 fn check_splits(case: &str, kv_type: KvType, part: usize, order: usize) {
-    let of = |tokens| (1..=tokens).map(move |kept| (tokens, kept));
-    let splits: Vec<(usize, usize)> = (1..=ROUND_TOKENS).flat_map(of).collect();
-    let count = splits.len();
-    let splits: Vec<_> = (0..count).map(|at| splits[(at * order + order / 2) % count]).collect();
+    let splits = splits(order);
     let all: usize = splits.iter().map(|split| split.1).sum();
     // Steps of an engine without rounds: kernels as they ever were.
-    let steps = single_steps(&mut engine_of(case, kv_type, 1, part), all);
+    let mut alone = engine_of(case, kv_type, 1, part);
+    let (steps, sequence) = run_steps(&mut alone, all);
+    let behind = feed(&mut alone, sequence, &text(74, BEHIND));
+    drop(alone);
     let mut engine = engine_of(case, kv_type, ROUND_TOKENS, part);
     assert_eq!(engine.round_tokens(), ROUND_TOKENS, "{case}");
     let sequence = engine.create_sequence().unwrap();
@@ -161,27 +107,20 @@ fn check_splits(case: &str, kv_type: KvType, part: usize, order: usize) {
     let mut at = 0;
     for (number, (tokens, kept)) in splits.into_iter().enumerate() {
         let what = format!("{case} {kv_type}, 1 of {part}: {kept} of {tokens} from {at}");
-        let run = steps.round(at, tokens, kept);
-        engine.step(&[Run { sequence, tokens: &run }], &Uncancelled).unwrap();
-        for place in 0..kept {
-            assert!(bits(&mut engine, place) == steps.logits[at + place], "{what}: row {place}");
-        }
-        if kept < tokens {
-            engine.keep_first(sequence, kept).unwrap();
-        }
+        steps.check_round(&mut engine, sequence, at, (tokens, kept), &what);
         at += kept;
-        assert_eq!(engine.sequence_length(sequence), PROMPT + at, "{what}");
         if number % 3 == 2 {
             steps.check_file(&mut engine, sequence, at, &what);
         }
     }
-    assert!(feed(&mut engine, sequence, &text(74, BEHIND)) == steps.behind, "{case}: a prompt");
+    assert!(feed(&mut engine, sequence, &text(74, BEHIND)) == behind, "{case}: a prompt");
     engine.drop_sequence(sequence);
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn rounds_on_a_gpu_leave_the_bits_of_single_steps_there() {
-    for case in CASES.into_iter().filter(|_| is_there()) {
+    for case in CASES {
         for (part, order) in [(1, 1), (1, 5), (3, 7)] {
             check_splits(case, KvType::F16, part, order);
         }
@@ -189,18 +128,20 @@ fn rounds_on_a_gpu_leave_the_bits_of_single_steps_there() {
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn so_do_rounds_over_other_caches_there() {
     for (order, kv_type) in [(5, KvType::Q8), (7, KvType::F32), (35, KvType::Bf16)] {
-        for case in CASES[3..6].iter().filter(|_| is_there()) {
+        for case in &CASES[3..6] {
             check_splits(case, kv_type, 1, order);
         }
     }
 }
 
 #[test]
+#[ignore = "needs an NVIDIA GPU"]
 fn rounds_of_two_answers_there_differ_in_depth_and_a_prompt_waits_between() {
-    for case in CASES.into_iter().filter(|_| is_there()) {
-        let steps = single_steps(&mut engine_of(case, KvType::F16, 1, 1), 40);
+    for case in CASES {
+        let (steps, _) = run_steps(&mut engine_of(case, KvType::F16, 1, 1), 40);
         let mut engine = engine_of(case, KvType::F16, ROUND_TOKENS, 1);
         let sequences = [0, 1].map(|_| engine.create_sequence().unwrap());
         sequences.iter().for_each(|&sequence| {

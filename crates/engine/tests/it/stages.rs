@@ -46,8 +46,8 @@ fn room_of(engine: &mut Engine) -> (usize, usize) {
     (room.pages, room.states)
 }
 
-/// Everything that can be seen of some work: prompts that share chunks, marks, answers together, rounds of which less
-/// is kept, passes put aside, snapshots, their files, and sequences that go on from both.
+/// Everything that can be seen of some work: prompts that share chunks, marks, answers together, rounds that keep less
+/// than they ran, passes put aside, snapshots, their files, and sequences that go on from both.
 fn seen(engine: &mut Engine) -> Vec<Vec<u32>> {
     let whole = text(3, PAGE_TOKENS + 90);
     let mut seen = Vec::new();
@@ -68,7 +68,7 @@ fn seen(engine: &mut Engine) -> Vec<Vec<u32>> {
     assert_eq!(marks.iter().map(Snapshot::length).collect::<Vec<_>>(), [170, 180]);
     seen.extend(marks.iter().map(|mark| words(&file_of(mark))));
     seen.push(feed(engine, sequence, &whole[210..]));
-    // Answers together, of which one has drafts.
+    // Answers together; one has drafts.
     let tokens: [&[u32]; 2] = [&[3, 1, 4], &[9]];
     let runs = [Run { sequence, tokens: tokens[0] }, Run { sequence: other, tokens: tokens[1] }];
     engine.step(&runs, &Uncancelled).unwrap();

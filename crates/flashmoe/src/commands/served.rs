@@ -22,7 +22,7 @@ use crate::sampling::sampling_options;
 
 /// Panics of the engine within a minute that a worker does not survive.
 const PANICS_MAX: usize = 3;
-/// Reading so many bytes takes a while: it is told.
+/// Reading so many bytes takes a while, and is said.
 const TOLD_BYTES: u64 = 1 << 30;
 
 /// What all models of a server have in common.
@@ -200,7 +200,7 @@ fn numerics(plan: &Plan, contents: u64) -> u64 {
     folded(contents, &format!("{} {device:?}", arithmetic(plan)))
 }
 
-/// What decides the bits of a state, beside the model. Processors of all kinds agree.
+/// What decides the bits of a state, in addition to the model. Processors of all kinds agree.
 fn arithmetic(plan: &Plan) -> String {
     let backend = &plan.backend;
     let device = plan.device.as_ref().map_or("cpu", |_| "gpu");

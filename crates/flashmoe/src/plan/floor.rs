@@ -22,7 +22,7 @@ pub(super) struct Constant<'a> {
     pub(super) trunk: u64,
     /// Tokenizer and process.
     pub(super) process: u64,
-    /// The stages, of which each holds what its layers need.
+    /// The stages; each holds what its layers need.
     pub(super) stages: &'a [StagePlan],
 }
 

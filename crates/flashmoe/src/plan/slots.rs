@@ -1,4 +1,4 @@
-//! Slots for experts in the process's memory: how many, and of which stage.
+//! Slots for experts in the process's memory: how many, and for each stage.
 
 use anyhow::Result;
 use store::cache::{SlotBudget, StoreError, StorePlan};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 const DEVICE_WAVES: usize = 64;
 
 impl Plan {
-    /// What the slots of all stages may take beside `fixed` bytes.
+    /// What the slots of all stages may take in addition to `fixed` bytes.
     pub(super) fn slot_budget(&self, fixed: u64) -> Result<SlotBudget> {
         if self.device.as_ref().is_some_and(DevicePlan::holds_all) {
             // Records pass through to the device.

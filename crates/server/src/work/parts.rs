@@ -20,7 +20,7 @@ use super::step::Rows;
 
 /// Tokens between snapshots on the way through a long prompt.
 const WAY_TOKENS: usize = 4096;
-/// Time between them, if that is sooner: what a cancelled prompt loses at the most, beside its last chunk.
+/// Time between them, if that is sooner: what a cancelled prompt loses at the most, with its last chunk.
 const WAY_TIME: Duration = Duration::from_secs(3);
 
 /// The next part of a job's prompt.

@@ -134,7 +134,7 @@ impl StorePlan {
         Ok(plan)
     }
 
-    /// Plans the slots of several stores, each of which has some layers' experts: a `budget` of slots or bytes is
+    /// Plans the slots of several stores, each with some layers' experts: a `budget` of slots or bytes is
     /// shared out in proportion to the bytes of their experts, none gets less than one step needs. Gives each store's
     /// plan with the budget that it follows.
     ///

@@ -75,16 +75,16 @@ impl CudaBackend {
             let gates = self.buffers.shared_gate.part(0, tokens * width);
             let ups = self.buffers.shared_up.part(0, tokens * width);
             let split = self.split_rows(x, tokens, [&gate, &up])?;
-            for (matrix, out) in [(gate, gates), (up, ups)] {
-                launch::tile_linear(stream, x, tokens, matrix, out, false, split.as_ref())?;
-            }
+            let jobs = [(gate, gates), (up, ups)];
+            launch::tile_products(stream, x, tokens, &jobs, false, split.as_ref())?;
             if dense.activation == Activation::GeGlu {
                 launch::gelu_pairs(stream, gates, ups, tokens * width)?;
             }
             if let Some(form) = launch::split_form(stream.device(), &down) {
                 let inner = self.buffers.split_tokens(1, form, &self.sizes);
                 launch::split(stream, gates, Some(ups), (tokens, width), None, &inner)?;
-                launch::tile_linear(stream, gates, tokens, down, out, add, Some(&inner))?;
+                let jobs = [(down, out)];
+                launch::tile_products(stream, gates, tokens, &jobs, add, Some(&inner))?;
             } else {
                 launch::swiglu(stream, gates, ups, tokens * width)?;
                 launch::tile_linear(stream, gates, tokens, down, out, add, None)?;

@@ -1,4 +1,4 @@
-//! A slot's file: the points of one conversation that can be gone on from, in one file that a client named.
+//! A slot's file: the points from which one conversation can continue, in one file that a client named.
 //!
 //! Magic `FMSLOTED`, format u32, count of points u32, fingerprint u64, tokens of the longest u64, domain 2 x u64; for
 //! each point, the longest first: tokens u64, bytes of a page u64, bytes of the rest u64; token ids of the longest u32

@@ -270,7 +270,11 @@ impl Engine {
         cancel: &dyn Cancel,
         layers_done: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
-        if self.backend.len() > 1 {
+        if let Some(pipeline) = self.backend.pipeline() {
+            if pipeline.is_busy() {
+                let found = "other batches are under way: collect them first".to_owned();
+                return Err(EngineError::Request(found));
+            }
             let ticket = self.submit(runs, purpose, &[])?;
             return self.await_batch(ticket, cancel, layers_done);
         }
@@ -300,10 +304,23 @@ impl Engine {
     /// # Errors
     /// More tokens than the plan's logit rows.
     pub fn logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
+        self.logits_of(tokens, false)
+    }
+
+    fn logits_of(&mut self, tokens: &[usize], last: bool) -> Result<&mut [f32], EngineError> {
         let begun = Instant::now();
-        let logits = self.backend.logits(tokens, self.model.final_norm, self.model.head);
+        let (norm, head) = (self.model.final_norm, self.model.head);
+        let logits = self.backend.logits(tokens, norm, head, last);
         Clock::add(&self.clock.head, begun);
         logits
+    }
+
+    /// As [`Engine::logits`], when no more is asked of the batch: the last stage goes on while tokens are drawn.
+    ///
+    /// # Errors
+    /// More tokens than the plan's logit rows.
+    pub fn last_logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
+        self.logits_of(tokens, true)
     }
 
     /// The most likely token after one of the last batch, where the device chooses

@@ -12,6 +12,7 @@
 //! of them busy.
 
 mod batch;
+mod calls;
 mod pass;
 mod pipeline;
 mod worker;
@@ -377,7 +378,7 @@ impl Stages {
         pipeline.on(last, &[], move |worker| what(worker, held))
     }
 
-    /// [`Backend::logits`].
+    /// [`Backend::logits`]; the `last` that is asked of the batch.
     ///
     /// # Errors
     /// More tokens than the plan's logit rows.
@@ -386,15 +387,19 @@ impl Stages {
         tokens: &[usize],
         norm: Option<VectorId>,
         head: MatrixId,
+        last: bool,
     ) -> Result<&mut [f32], EngineError> {
         match &mut self.inner {
             Inner::One(stage) => stage.backend.logits(tokens, norm, head),
             Inner::Several(pipeline) => {
                 let (tokens, mut rows) = (tokens.to_vec(), std::mem::take(&mut pipeline.rows));
-                let (last, held) = (pipeline.len() - 1, pipeline.held);
-                pipeline.rows = pipeline.on(last, &[], move |worker| {
+                let (stage, held) = (pipeline.len() - 1, pipeline.held);
+                pipeline.rows = pipeline.on(stage, &[], move |worker| {
                     rows.clear();
                     rows.extend_from_slice(worker.head(held)?.logits(&tokens, norm, head)?);
+                    if last {
+                        worker.release(held);
+                    }
                     Ok(rows)
                 })?;
                 Ok(&mut pipeline.rows)

@@ -130,14 +130,14 @@ impl Worker {
                 Purpose::Answers => self.steps.push_back(moving),
                 Purpose::Prompt => self.prompts.push_back(moving),
             },
-            Message::Release(ticket) => self.holds = self.holds.filter(|it| *it != ticket),
+            Message::Release(ticket) => self.release(Some(ticket)),
         }
     }
 
     /// Computes a step, or a layer of a prompt; false where there is nothing to compute.
     fn work(&mut self) -> bool {
         if self.holds.is_some() {
-            return false;
+            return self.end_cancelled();
         }
         let prompts = self.current.is_some() || !self.prompts.is_empty();
         let due = !prompts || self.since_step >= self.step_time;
@@ -165,6 +165,9 @@ impl Worker {
     fn step(&mut self, mut moving: Box<Moving>) {
         let numbers = [("answers", moving.order.runs.len() as u64), ("", 0), ("", 0)];
         let _span = timeline::span("decode step, one stage", numbers);
+        if let Some(error) = self.refused(&moving) {
+            return self.end_with(moving, error);
+        }
         if let Err(failure) = self.begin(&mut moving) {
             return self.fail(moving, self.fittings.layers.start, failure);
         }
@@ -183,6 +186,9 @@ impl Worker {
             None => {
                 let Some(mut moving) = self.prompts.pop_front() else { return };
                 let layer = self.fittings.layers.start;
+                if let Some(error) = self.refused(&moving) {
+                    return self.end_with(moving, error);
+                }
                 if let Err(failure) = self.begin(&mut moving) {
                     return self.fail(moving, layer, failure);
                 }
@@ -226,16 +232,41 @@ impl Worker {
         }
     }
 
+    /// Why a batch need not be begun.
+    fn refused(&self, moving: &Moving) -> Option<EngineError> {
+        let order = &moving.order;
+        if order.runs.iter().any(|(it, _)| self.undefined.contains(it)) {
+            return Some(EngineError::Panicked);
+        }
+        order.cancelled.load(Ordering::Relaxed).then_some(EngineError::Cancelled)
+    }
+
+    /// Ends a batch that this stage has not begun.
+    fn end_with(&mut self, mut moving: Box<Moving>, error: EngineError) {
+        moving.changed |= !moving.order.kept.is_empty();
+        moving.failure = Some(Failure::Error(error));
+        self.pass_on(moving);
+    }
+
+    /// Ends a batch that was given up and waits for the device; false where there is none.
+    fn end_cancelled(&mut self) -> bool {
+        let cancelled = |it: &Moving| it.order.cancelled.load(Ordering::Relaxed);
+        let take = |queue: &mut VecDeque<Box<Moving>>| {
+            let at = queue.iter().position(|it| cancelled(it))?;
+            queue.remove(at)
+        };
+        if let Some(moving) = take(&mut self.steps).or_else(|| take(&mut self.prompts)) {
+            self.end_with(moving, EngineError::Cancelled);
+            return true;
+        }
+        let Some(current) = self.current.take_if(|it| cancelled(&it.moving)) else { return false };
+        self.fail(current.moving, current.layer, Failure::Error(EngineError::Cancelled));
+        true
+    }
+
     fn begin(&mut self, moving: &mut Moving) -> Result<(), Failure> {
         let order = Arc::clone(&moving.order);
         let (sequences, first) = (order.sequences(), self.fittings.embedding.is_some());
-        if sequences.iter().any(|it| self.undefined.contains(it)) {
-            return Err(Failure::Error(EngineError::Panicked));
-        }
-        if order.cancelled.load(Ordering::Relaxed) {
-            moving.changed |= !order.kept.is_empty();
-            return Err(Failure::Error(EngineError::Cancelled));
-        }
         moving.changed |= !first || !order.kept.is_empty();
         let residual = &moving.residual;
         let begun = self.guarded(&sequences, |it| {
@@ -429,6 +460,11 @@ impl Worker {
             Some(_) if self.holds != ticket => Err(EngineError::Panicked),
             _ => Ok(self.fittings.backend.as_mut()),
         }
+    }
+
+    /// Nothing more is asked of a batch.
+    pub(super) fn release(&mut self, ticket: Option<Ticket>) {
+        self.holds = self.holds.filter(|it| Some(*it) != ticket);
     }
 
     /// The counters of now.

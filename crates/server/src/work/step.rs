@@ -168,7 +168,7 @@ impl Scheduler {
             let vocabulary = self.engine.config().vocabulary;
             let places: Vec<usize> = left.iter().flat_map(|&at| rows[at].all()).collect();
             let began = Instant::now();
-            let logits = self.engine.logits(&places);
+            let logits = self.engine.last_logits(&places);
             self.status.head_time += began.elapsed();
             match logits {
                 Ok(mut logits) => {

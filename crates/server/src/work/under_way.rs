@@ -183,9 +183,14 @@ impl Scheduler {
         }
     }
 
+    /// Where a job is that goes on; one that is ending ends as it would have.
+    fn going_on(&self, sequence: SequenceId) -> Option<usize> {
+        self.index_of(sequence).filter(|&index| self.active[index].ending.is_none())
+    }
+
     fn fail_members(&mut self, members: &[SequenceId], fault: &Fault) {
         for &sequence in members {
-            if let Some(index) = self.index_of(sequence) {
+            if let Some(index) = self.going_on(sequence) {
                 self.fail(index, fault);
             }
         }
@@ -226,7 +231,7 @@ impl Scheduler {
             return self.fail_members(members, &error.into());
         }
         for &sequence in members {
-            if let Some(index) = self.index_of(sequence) {
+            if let Some(index) = self.going_on(sequence) {
                 self.cancel(index, false);
             }
         }

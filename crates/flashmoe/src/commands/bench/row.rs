@@ -311,9 +311,9 @@ fn stages(plan: &Plan, samples: &[Sample]) -> Value {
         json!({
             "layers": [stage.layers.start, stage.layers.end],
             "slots": stage.slots.as_ref().map_or(0, StorePlan::slots),
-            "hits %": percent(decode.hits + prefill.hits, requests),
-            "GB/token": round(counters.bytes_read as f64 / tokens / 1e9, 4),
-            "waited ms/token": round(waited.as_secs_f64() * 1e3 / tokens, 3),
+            "hits_percent": percent(decode.hits + prefill.hits, requests),
+            "gb_per_token": round(counters.bytes_read as f64 / tokens / 1e9, 4),
+            "waited_ms_per_token": round(waited.as_secs_f64() * 1e3 / tokens, 3),
         })
     };
     plan.stages.iter().enumerate().map(stage).collect()

@@ -1,8 +1,8 @@
 //! A loaded model: prompts in, logits out.
 //!
 //! [`Engine::forward`] runs any mix of sequences and token runs as one batch; prefill and decode are the
-//! same path at different sizes. A [`Pass`] does the same layer by layer, and can be put aside for another. With several
-//! stages batches can follow each other ([`Engine::submit`], [`Engine::collect`]).
+//! same path at different sizes. A [`Pass`] does the same layer by layer, and can be put aside for another. With
+//! several stages batches can follow each other ([`Engine::submit`], [`Engine::collect`]).
 //! [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 

@@ -49,6 +49,8 @@ pub struct Stages {
     inner: Inner,
     /// A batch that runs layer by layer over several stages.
     pass: InPass,
+    /// Of one stage: snapshots of marks of batches that were submitted.
+    marks: Vec<(SequenceId, Snapshot)>,
     /// Whether the last stage ranks tokens, where it was asked: the most likely one, and as a sampler wants them.
     ranks: [Option<bool>; 3],
 }
@@ -89,7 +91,7 @@ impl Stages {
             Inner::Several(Pipeline::start(stages, program, &given, model.embedding)?)
         };
         let pass = InPass::new(model);
-        Ok(Self { inner, pass, ranks: [None; 3] })
+        Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
     }
 
     /// Whether ranges are a way to spread the `layers` of a model.
@@ -258,9 +260,18 @@ impl Stages {
     /// The snapshots that were asked for in the batches that have ended and their sequences, in the order asked.
     pub fn take_marks(&mut self) -> Vec<(SequenceId, Snapshot)> {
         match &mut self.inner {
-            Inner::One(stage) => joined_marks(vec![stage.backend.sequences_mut().take_marks()]),
+            Inner::One(stage) => {
+                let mut marks = std::mem::take(&mut self.marks);
+                marks.extend(joined_marks(vec![stage.backend.sequences_mut().take_marks()]));
+                marks
+            }
             Inner::Several(pipeline) => std::mem::take(&mut pipeline.marks),
         }
+    }
+
+    /// Keeps the marks of the batch that has ended until they are taken: another may begin before.
+    pub(crate) fn keep_marks(&mut self) {
+        self.marks = self.take_marks();
     }
 
     /// What can still be held on every stage, without what batches under way may still take.

@@ -15,7 +15,8 @@ use crate::stages::{Collected, Ended, Ticket};
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Engine {
-    /// Gives a batch to the stages, with snapshots at the end of the runs `marks` ([`crate::stages::Stages::take_marks`]).
+    /// Gives a batch to the stages, with snapshots at the end of the runs `marks`
+    /// ([`crate::stages::Stages::take_marks`]).
     /// A sequence may have several batches of prompts under way, which follow each other, or one of answers; nothing
     /// else may be done with it until they are collected.
     ///
@@ -39,6 +40,7 @@ impl Engine {
         }
         self.backend.check_files()?;
         self.backend.commit()?;
+        self.backend.keep_marks();
         let ticket = Ticket::next(self.done);
         self.done = Some(ticket);
         self.uncollected.push_back(ticket);

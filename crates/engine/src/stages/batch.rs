@@ -1,7 +1,7 @@
 //! A batch on its way through the stages, and what threads of stages and the engine's thread say to each other.
 //!
 //! The engine's thread gives a batch to the first stage; each stage gives it to the next with the residual stream, and
-//! the last one leaves it in the [`Mailbox`]. One that has failed goes the same way, so that every batch ends there once.
+//! the last one leaves it in the [`Mailbox`]. One that has failed goes the same way: every batch ends there once.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub(super) struct Order {
     pub(super) purpose: Purpose,
     /// Runs at whose end a snapshot is taken.
     pub(super) marks: Vec<usize>,
-    /// Rounds of which the first tokens alone are kept, before the batch begins.
+    /// Rounds whose first tokens alone are kept, before the batch begins.
     pub(super) kept: Vec<(SequenceId, usize)>,
     pub(super) cancelled: AtomicBool,
     /// Layers passed.

@@ -1,4 +1,4 @@
-//! What the engine's thread has stages do besides batches: sequences, snapshots, rounds.
+//! What the engine's thread has stages do apart from batches: sequences, snapshots, rounds.
 //!
 //! A call goes to every stage at the same time, and the engine's thread waits for all, so that all have the same
 //! sequences before the next call.
@@ -146,7 +146,7 @@ impl Pipeline {
         Ok(sequence)
     }
 
-    /// Forgets a sequence, of which no batch is under way.
+    /// Forgets a sequence that has no batch under way.
     pub(super) fn remove(&mut self, sequence: SequenceId) {
         self.set_length(sequence, 0);
         let removed = self.all(&[sequence], |_| {

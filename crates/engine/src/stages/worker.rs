@@ -2,8 +2,8 @@
 //!
 //! Steps of answers are computed whole, prompts layer by layer: between two layers a prompt is put aside for a step
 //! that is due, or for a call. Steps and prompts get half of the time each where both wait, as with one device. Batches
-//! of one kind keep their order. What overtakes what changes no bit: batches under way have different sequences, but for
-//! chunks of one prompt, which are of one kind.
+//! of one kind keep their order. What overtakes what changes no bit: batches under way have different sequences, except
+//! for chunks of one prompt, which are of one kind.
 //!
 //! A panic ends here. The batch it happened in goes on as failed, with what the panic said; the device is made as good
 //! as new, and its sequences are undefined until they are dropped or set to another point: batches of them fail. Other
@@ -62,8 +62,8 @@ pub(super) struct Worker {
     current: Option<Current>,
     /// The finished batch whose logits may be asked for: the device computes no other.
     holds: Option<Ticket>,
-    /// Sequences that a failure has left in between.
-    undefined: Vec<SequenceId>,
+    /// Sequences that a failure has left in between, and whether that was a panic.
+    undefined: Vec<(SequenceId, bool)>,
     /// Why the device cannot be used any more.
     broken: Option<String>,
     /// Time of prompts since the last step, and that step's time.
@@ -235,8 +235,11 @@ impl Worker {
     /// Why a batch need not be begun.
     fn refused(&self, moving: &Moving) -> Option<EngineError> {
         let order = &moving.order;
-        if order.runs.iter().any(|(it, _)| self.undefined.contains(it)) {
-            return Some(EngineError::Panicked);
+        let mut lost = self.undefined.iter().filter(|(it, _)| order.sequences().contains(it));
+        match lost.next() {
+            Some((_, true)) => return Some(EngineError::Panicked),
+            Some((_, false)) => return Some(EngineError::Cancelled),
+            None => {}
         }
         order.cancelled.load(Ordering::Relaxed).then_some(EngineError::Cancelled)
     }
@@ -355,7 +358,11 @@ impl Worker {
     /// Gives a batch to the next stage, or to the engine's thread.
     fn pass_on(&mut self, mut moving: Box<Moving>) {
         if moving.failure.is_some() && moving.changed {
-            self.note_undefined(&moving.order.sequences());
+            let panicked = match &moving.failure {
+                Some(Failure::Panic(_) | Failure::Error(EngineError::Panicked)) => true,
+                Some(Failure::Error(_)) | None => false,
+            };
+            self.note_undefined(&moving.order.sequences(), panicked);
         }
         moving.times.add(self.clock.take());
         match &self.fittings.next {
@@ -368,10 +375,12 @@ impl Worker {
         }
     }
 
-    fn note_undefined(&mut self, sequences: &[SequenceId]) {
-        let new = sequences.iter().filter(|it| !self.undefined.contains(it)).copied();
-        let new: Vec<_> = new.collect();
-        self.undefined.extend(new);
+    fn note_undefined(&mut self, sequences: &[SequenceId], panicked: bool) {
+        for &sequence in sequences {
+            if self.undefined.iter().all(|(it, _)| *it != sequence) {
+                self.undefined.push((sequence, panicked));
+            }
+        }
     }
 
     /// Does something with the device; after a panic it is as good as new but for `touched`, which are undefined.
@@ -394,7 +403,7 @@ impl Worker {
     }
 
     fn after_panic(&mut self, touched: &[SequenceId]) {
-        self.note_undefined(touched);
+        self.note_undefined(touched, true);
         self.holds = None;
         let lost = self.current.take_if(|it| it.aside.is_none());
         // Those that are undefined keep their places until all stages drop them: numbers stay those of all stages.
@@ -428,7 +437,7 @@ impl Worker {
 
     /// Says that a sequence is what it says again, or is no more.
     pub(super) fn define(&mut self, sequence: SequenceId) {
-        self.undefined.retain(|&it| it != sequence);
+        self.undefined.retain(|(it, _)| *it != sequence);
     }
 
     /// Begins a batch that runs layer by layer.
@@ -481,7 +490,7 @@ impl Worker {
             return Err(EngineError::Request(why.clone()));
         }
         self.fittings.backend.sequences_mut().recover(live);
-        self.undefined.retain(|it| live.contains(it));
+        self.undefined.retain(|(it, _)| live.contains(it));
         Ok(())
     }
 }

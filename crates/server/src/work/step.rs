@@ -96,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    /// Draws what follows a step of `computed` tokens that took `time`, of which it had `share` to itself.
+    /// Draws what follows a step of `computed` tokens that took `time`, `share` of it to itself.
     pub(super) fn drawn(
         &mut self,
         rows: &[Rows],

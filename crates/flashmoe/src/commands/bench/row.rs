@@ -292,8 +292,8 @@ fn queue(samples: &[Sample]) -> Row {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Of each of several stages its layers, slots, hits, bytes read and the time that it waited for its neighbours; nothing
-/// where one device computes all layers.
+/// Of each of several stages its layers, slots, hits, bytes read and the time that it waited for its neighbours;
+/// nothing where one device computes all layers.
 fn stages(plan: &Plan, samples: &[Sample]) -> Value {
     if plan.stages.len() == 1 {
         return Value::Null;

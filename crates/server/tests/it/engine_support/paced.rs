@@ -1,5 +1,5 @@
-//! A device that computes nothing and takes a fixed time for each batch: what it measures is who waits for whom. It counts
-//! how many of its kind are busy at the same time.
+//! A device that computes nothing and takes a fixed time for each batch: what it measures is who waits for whom. It
+//! counts how many of its kind are busy at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,14 @@
 //! A loaded model: prompts in, logits out.
 //!
 //! [`Engine::forward`] runs any mix of sequences and token runs as one batch; prefill and decode are the
-//! same path at different sizes. A [`Pass`] does the same layer by layer, and can be put aside for another.
+//! same path at different sizes. A [`Pass`] does the same layer by layer, and can be put aside for another. With
+//! several stages batches can follow each other ([`Engine::submit`], [`Engine::collect`]).
 //! [`Engine::prefill`] cuts a long prompt at absolute positions that are
 //! multiples of the chunk, so that how much of a prompt was already there does not move the cuts.
 
+mod under_way;
+
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use store::cache::StoreCounters;
@@ -15,9 +19,9 @@ use crate::EngineError;
 use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId};
 use crate::drafts::{DraftCounters, DraftRoom, Drafter, StepTimes};
 use crate::model::config::{FeedForward, Mixer, ModelConfig};
-use crate::model::program::Stage;
+use crate::model::program::{Program, Stage};
 use crate::model::{Clock, Model, StageTimes};
-use crate::stages::{self, PutAside, Stages};
+use crate::stages::{self, PutAside, Stages, Ticket};
 use text::sampling::{Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
@@ -58,6 +62,9 @@ pub struct Engine {
     /// Times of steps of answers, by rows.
     step_times: StepTimes,
     drafts: DraftCounters,
+    /// With one device: the batch submitted last, and those not collected.
+    done: Option<Ticket>,
+    uncollected: VecDeque<Ticket>,
 }
 
 impl Engine {
@@ -69,36 +76,33 @@ impl Engine {
         backend: Box<dyn Backend + Send>,
         chunk: usize,
     ) -> Self {
-        let stages = Stages::one(config.layers.len(), backend);
-        Self::on_stages(config, model, stages, chunk)
+        let stage = stages::Stage { layers: 0..config.layers.len(), backend };
+        let engine = Self::over(config, model, vec![stage], chunk);
+        engine.expect("one stage has all layers and needs no thread")
     }
 
     /// As [`Engine::new`], with several backends that hold a range of the model's layers each.
     ///
     /// # Errors
-    /// Ranges that do not follow each other from the first layer to the last.
+    /// Ranges that do not follow each other from the first layer to the last, or no threads for the stages.
     pub fn over(
         config: ModelConfig,
         model: Model,
         stages: Vec<stages::Stage>,
         chunk: usize,
     ) -> Result<Self, EngineError> {
-        let stages = Stages::new(config.layers.len(), stages)?;
-        Ok(Self::on_stages(config, model, stages, chunk))
-    }
-
-    fn on_stages(config: ModelConfig, model: Model, mut backend: Stages, chunk: usize) -> Self {
-        backend.prepare(&model.program, &model.program.given_layers());
-        Self {
+        Ok(Self {
+            backend: Stages::new(stages, &model)?,
             config,
             model,
-            backend,
             chunk: chunk.max(1),
             ranked: Ranked::default(),
             clock: Clock::default(),
             step_times: StepTimes::default(),
             drafts: DraftCounters::default(),
-        }
+            done: None,
+            uncollected: VecDeque::new(),
+        })
     }
 
     /// The model's shapes.
@@ -217,7 +221,7 @@ impl Engine {
         for &run in marks {
             self.backend.mark(run)?;
         }
-        self.backend.embed(self.model.embedding);
+        self.backend.embed()?;
         Ok(Pass { layers: 0, aside: None })
     }
 
@@ -236,7 +240,7 @@ impl Engine {
         pass.layers += 1;
         let done = pass.layers == self.config.layers.len();
         if done {
-            self.backend.commit();
+            self.backend.commit()?;
         }
         Ok(done)
     }
@@ -266,8 +270,16 @@ impl Engine {
         cancel: &dyn Cancel,
         layers_done: &mut dyn FnMut(usize),
     ) -> Result<(), EngineError> {
+        if let Some(pipeline) = self.backend.pipeline() {
+            if pipeline.is_busy() {
+                let found = "other batches are under way: collect them first".to_owned();
+                return Err(EngineError::Request(found));
+            }
+            let ticket = self.submit(runs, purpose, &[])?;
+            return self.await_batch(ticket, cancel, layers_done);
+        }
         self.backend.begin(runs, purpose)?;
-        self.backend.embed(self.model.embedding);
+        self.backend.embed()?;
         for layer in 0..self.config.layers.len() {
             if cancel.is_cancelled() {
                 return Err(EngineError::Cancelled);
@@ -276,65 +288,15 @@ impl Engine {
             layers_done(layer + 1);
         }
         self.backend.check_files()?;
-        self.backend.commit();
-        Ok(())
+        self.backend.commit()
     }
 
     /// Runs the batch through one layer, which may be cancelled between its stages and while experts are awaited.
     fn run_layer(&mut self, index: usize, cancel: &dyn Cancel) -> Result<(), EngineError> {
-        let (layer, program) = (LayerId(index as u16), &self.model.program.layers[index]);
-        let number = [("layer", index as u64), ("", 0), ("", 0)];
-        let mixer = match program.spec.mixer {
-            Mixer::DeltaNet => &self.clock.delta_net,
-            Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &self.clock.attention,
-        };
-        let feed_forward = match program.spec.feed_forward {
-            FeedForward::Mixture => "mixture",
-            FeedForward::Dense { .. } => "dense",
-            FeedForward::Both { .. } => "dense and mixture",
-        };
-        let parts = [(program.mixer_name(), mixer), (feed_forward, &self.clock.mixture)];
-        let mut begun = Instant::now();
-        for (stage, (name, sum)) in Stage::ALL.into_iter().zip(parts) {
-            if stage == Stage::FeedForward && cancel.is_cancelled() {
-                return Err(EngineError::Cancelled);
-            }
-            let _span = timeline::span(name, number);
-            let done = self.backend.run_stage(layer, stage, cancel);
-            begun = Clock::add(sum, begun);
-            done?;
-        }
-        Ok(())
-    }
-
-    /// Appends `tokens` to `sequence`, chunk by chunk. `each` is called after every chunk with the
-    /// index of the chunk's first token in `tokens` and its length, while the chunk's logits can be
-    /// asked for; `progress` after every layer.
-    ///
-    /// # Errors
-    /// As [`Engine::forward`], or what `each` returns.
-    pub fn prefill(
-        &mut self,
-        sequence: SequenceId,
-        tokens: &[u32],
-        cancel: &dyn Cancel,
-        progress: &mut dyn FnMut(PrefillProgress),
-        each: &mut dyn FnMut(&mut Self, usize, usize) -> Result<(), EngineError>,
-    ) -> Result<(), EngineError> {
-        let layers = self.config.layers.len() as f64;
-        let mut done = 0;
-        while done < tokens.len() {
-            let position = self.sequence_length(sequence);
-            let length = (self.chunk - position % self.chunk).min(tokens.len() - done);
-            let run = Run { sequence, tokens: &tokens[done..done + length] };
-            self.forward_with(&[run], Purpose::Prompt, cancel, &mut |layer| {
-                let part = length as f64 * layer as f64 / layers;
-                progress(PrefillProgress { tokens: done as f64 + part, total: tokens.len() });
-            })?;
-            each(self, done, length)?;
-            done += length;
-        }
-        Ok(())
+        let Self { model, backend, clock, .. } = self;
+        run_layer(&model.program, clock, index, cancel, &mut |layer, stage| {
+            backend.run_stage(layer, stage, cancel)
+        })
     }
 
     /// Logits `[tokens.len(), vocabulary]` of tokens of the last batch, by index into it.
@@ -342,10 +304,23 @@ impl Engine {
     /// # Errors
     /// More tokens than the plan's logit rows.
     pub fn logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
+        self.logits_of(tokens, false)
+    }
+
+    fn logits_of(&mut self, tokens: &[usize], last: bool) -> Result<&mut [f32], EngineError> {
         let begun = Instant::now();
-        let logits = self.backend.logits(tokens, self.model.final_norm, self.model.head);
+        let (norm, head) = (self.model.final_norm, self.model.head);
+        let logits = self.backend.logits(tokens, norm, head, last);
         Clock::add(&self.clock.head, begun);
         logits
+    }
+
+    /// As [`Engine::logits`], when no more is asked of the batch: the last stage goes on while tokens are drawn.
+    ///
+    /// # Errors
+    /// More tokens than the plan's logit rows.
+    pub fn last_logits(&mut self, tokens: &[usize]) -> Result<&mut [f32], EngineError> {
+        self.logits_of(tokens, true)
     }
 
     /// The most likely token after one of the last batch, where the device chooses
@@ -385,6 +360,39 @@ impl Engine {
     pub fn counters(&self) -> StoreCounters {
         self.backend.counters()
     }
+}
+
+/// Runs a batch through one layer, which may be cancelled between its stages.
+pub(crate) fn run_layer(
+    program: &Program,
+    clock: &Clock,
+    index: usize,
+    cancel: &dyn Cancel,
+    run: &mut dyn FnMut(LayerId, Stage) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
+    let (layer, program) = (LayerId(index as u16), &program.layers[index]);
+    let number = [("layer", index as u64), ("", 0), ("", 0)];
+    let mixer = match program.spec.mixer {
+        Mixer::DeltaNet => &clock.delta_net,
+        Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &clock.attention,
+    };
+    let feed_forward = match program.spec.feed_forward {
+        FeedForward::Mixture => "mixture",
+        FeedForward::Dense { .. } => "dense",
+        FeedForward::Both { .. } => "dense and mixture",
+    };
+    let parts = [(program.mixer_name(), mixer), (feed_forward, &clock.mixture)];
+    let mut begun = Instant::now();
+    for (stage, (name, sum)) in Stage::ALL.into_iter().zip(parts) {
+        if stage == Stage::FeedForward && cancel.is_cancelled() {
+            return Err(EngineError::Cancelled);
+        }
+        let _span = timeline::span(name, number);
+        let done = run(layer, stage);
+        begun = Clock::add(sum, begun);
+        done?;
+    }
+    Ok(())
 }
 
 /// Refuses rows of `vocabulary` logits each of which no figure can be made: of positions from `first` on.

@@ -33,6 +33,9 @@ pub enum EngineError {
     /// The forward pass was cancelled; the sequences of that batch are no longer usable.
     #[error("cancelled")]
     Cancelled,
+    /// A panic on the thread of a stage lost what this batch needs; its sequences must be dropped.
+    #[error("the engine panicked over another batch that held the same stage or sequence")]
+    Panicked,
     /// A computation produced a value that is not a number, so no token can be chosen.
     #[error(
         "the logits at position {position} are not finite: the model's weights are damaged, or its keys and values \

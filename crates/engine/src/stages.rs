@@ -5,24 +5,36 @@
 //! embedding is the first stage's, the norm before the head and the head are the last one's. All that a layer leaves to
 //! the next is the residual stream, which is copied from stage to stage through the process's memory.
 //!
-//! Every stage hears of the same sequences and batches, in the same order, so that a sequence has one number
-//! everywhere and states cannot part. A batch is begun on all stages before any computes, and ended on all after the
-//! last has: what one refuses changes no sequence. With one stage every call is that device's, with nothing around it.
+//! With one stage every call is that device's, on the caller's thread, with nothing around it. Several stages have a
+//! thread each ([`worker`]) which owns the device. Every stage hears of the same sequences in the same order, so that a
+//! sequence has one number everywhere and states cannot part. A batch goes from stage to stage, and while one computes
+//! it another computes the next ([`Stages::submit`], [`Stages::collect`]): as many batches as there are stages keep all
+//! of them busy.
+
+mod batch;
+mod calls;
+mod pass;
+mod pipeline;
+mod worker;
 
 use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
-use store::LayerId;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
-use crate::backend::{
-    Backend, Cancel, Purpose, Room, Run, SequenceId, Snapshot, SnapshotPart, Suspended,
-};
-use crate::model::program::{self, Program};
-use crate::weights::{MatrixId, TableId, VectorId};
+use crate::backend::{Backend, Room, SequenceId, Snapshot, SnapshotPart};
+use crate::model::Model;
+use crate::weights::{MatrixId, VectorId};
+use batch::Marked;
+pub use batch::{StageWork, Ticket};
+use pass::InPass;
+pub use pass::PutAside;
+use pipeline::Pipeline;
+pub use pipeline::{Collected, Ended};
 use text::sampling::{Ranked, Wanted};
+use worker::Worker;
 
 /// A device and the layers that it computes.
 pub struct Stage {
@@ -34,35 +46,52 @@ pub struct Stage {
 
 /// All devices of a model, in the order of their layers.
 pub struct Stages {
-    stages: Vec<Stage>,
-    /// By stage: its layers whose experts token ids decide.
-    given: Vec<Vec<(LayerId, TableId)>>,
-    /// What goes from one stage to the next.
-    residual: Vec<f32>,
-    /// What the next operation reports.
-    failure: Option<EngineError>,
+    inner: Inner,
+    /// A batch that runs layer by layer over several stages.
+    pass: InPass,
+    /// Of one stage: snapshots of marks of batches that were submitted.
+    marks: Vec<(SequenceId, Snapshot)>,
+    /// Whether the last stage ranks tokens, where it was asked: the most likely one, and as a sampler wants them.
+    ranks: [Option<bool>; 3],
 }
 
-/// A batch put aside, on every stage.
-#[derive(Debug)]
-pub struct PutAside(Vec<Suspended>);
+enum Inner {
+    One(Stage),
+    Several(Pipeline),
+}
+
+/// Snapshots of a batch's marks from what each stage has of them, in the order asked.
+fn joined_marks(marks: Vec<Marked>) -> Vec<(SequenceId, Snapshot)> {
+    let mut marks: Vec<_> = marks.into_iter().map(Vec::into_iter).collect();
+    let mut all = Vec::new();
+    while let Some(parts) = marks.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
+        let Some(&(sequence, _)) = parts.first() else { break };
+        // One that a stage has no room for is none.
+        let parts: Option<Vec<SnapshotPart>> = parts.into_iter().map(|(_, part)| part).collect();
+        all.extend(parts.map(|parts| (sequence, Snapshot::of(parts))));
+    }
+    all
+}
 
 impl Stages {
-    /// One device for all `layers` of a model.
-    pub fn one(layers: usize, backend: Box<dyn Backend + Send>) -> Self {
-        let stages = vec![Stage { layers: 0..layers, backend }];
-        Self { stages, given: vec![Vec::new()], residual: Vec::new(), failure: None }
-    }
-
-    /// Several devices for the `layers` of a model.
+    /// Makes the devices ready for a model that is spread over them. Several get a thread each.
     ///
     /// # Errors
-    /// Ranges that do not follow each other from the first layer to the last.
-    pub fn new(layers: usize, stages: Vec<Stage>) -> Result<Self, EngineError> {
+    /// Ranges that do not follow each other from the first layer to the last, or no threads.
+    pub(crate) fn new(mut stages: Vec<Stage>, model: &Model) -> Result<Self, EngineError> {
+        let program = &model.program;
         let ranges: Vec<_> = stages.iter().map(|stage| stage.layers.clone()).collect();
-        Self::check(layers, &ranges)?;
-        let given = stages.iter().map(|_| Vec::new()).collect();
-        Ok(Self { stages, given, residual: Vec::new(), failure: None })
+        Self::check(program.layers.len(), &ranges)?;
+        let inner = if stages.len() == 1 {
+            let mut stage = stages.remove(0);
+            stage.backend.prepare(Arc::clone(program));
+            Inner::One(stage)
+        } else {
+            let given = program.given_layers();
+            Inner::Several(Pipeline::start(stages, program, &given, model.embedding)?)
+        };
+        let pass = InPass::new(model);
+        Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
     }
 
     /// Whether ranges are a way to spread the `layers` of a model.
@@ -85,46 +114,60 @@ impl Stages {
         Ok(())
     }
 
-    /// [`Backend::prepare`] of every stage. `given` are layers whose experts token ids decide.
-    pub(crate) fn prepare(&mut self, program: &Arc<Program>, given: &[(LayerId, TableId)]) {
-        for (stage, own) in self.stages.iter_mut().zip(&mut self.given) {
-            let all = given.iter().copied();
-            own.extend(all.filter(|(layer, _)| stage.layers.contains(&layer.index())));
-            stage.backend.prepare(Arc::clone(program));
+    /// How many they are.
+    #[allow(clippy::len_without_is_empty, reason = "a model has a layer")]
+    pub fn len(&self) -> usize {
+        match &self.inner {
+            Inner::One(_) => 1,
+            Inner::Several(pipeline) => pipeline.len(),
         }
     }
 
-    fn first(&self) -> &(dyn Backend + Send) {
-        self.stages[0].backend.as_ref()
-    }
-
-    fn last_mut(&mut self) -> &mut (dyn Backend + Send) {
-        self.stages.last_mut().expect("a model has a layer").backend.as_mut()
-    }
-
-    fn backends(&self) -> impl Iterator<Item = &(dyn Backend + Send + 'static)> {
-        self.stages.iter().map(|stage| stage.backend.as_ref())
-    }
-
-    fn backends_mut(&mut self) -> impl Iterator<Item = &mut (dyn Backend + Send + 'static)> {
-        self.stages.iter_mut().map(|stage| stage.backend.as_mut())
-    }
-
     /// The layers of every stage.
-    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        self.stages.iter().map(|stage| stage.layers.clone())
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let ranges: Vec<_> = match &self.inner {
+            Inner::One(stage) => vec![stage.layers.clone()],
+            Inner::Several(pipeline) => pipeline.ranges().collect(),
+        };
+        ranges.into_iter()
     }
 
-    /// Everything counted about experts since the model was loaded, by stage.
-    pub fn counters_by_stage(&self) -> impl Iterator<Item = StoreCounters> {
-        self.backends().map(|backend| backend.counters())
+    /// Everything counted about experts since the model was loaded, by stage. While batches are under way it may lack
+    /// the last of them.
+    pub fn counters_by_stage(&self) -> impl Iterator<Item = StoreCounters> + use<> {
+        let counters = match &self.inner {
+            Inner::One(stage) => vec![stage.backend.counters()],
+            Inner::Several(pipeline) => pipeline.counters(),
+        };
+        counters.into_iter()
     }
 
     /// Everything counted about experts since the model was loaded.
     pub fn counters(&self) -> StoreCounters {
-        let mut all = self.first().counters();
-        self.backends().skip(1).for_each(|backend| all.add(&backend.counters()));
-        all
+        match &self.inner {
+            Inner::One(stage) => stage.backend.counters(),
+            Inner::Several(pipeline) => {
+                let mut all = StoreCounters::default();
+                pipeline.counters().iter().for_each(|counters| all.add(counters));
+                all
+            }
+        }
+    }
+
+    /// What each of several stages has done; nothing for one, which computes whatever is computed.
+    pub fn work_by_stage(&self) -> Vec<StageWork> {
+        match &self.inner {
+            Inner::One(_) => Vec::new(),
+            Inner::Several(pipeline) => pipeline.work().collect(),
+        }
+    }
+
+    /// Several stages.
+    pub(crate) fn pipeline(&mut self) -> Option<&mut Pipeline> {
+        match &mut self.inner {
+            Inner::One(_) => None,
+            Inner::Several(pipeline) => Some(pipeline),
+        }
     }
 }
 
@@ -135,43 +178,51 @@ impl Stages {
     /// # Errors
     /// All sequences that the plan allows exist already, or a device failed.
     pub fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        let sequence = self.stages[0].backend.create_sequence()?;
-        for index in 1..self.stages.len() {
-            match self.stages[index].backend.create_sequence() {
-                Ok(same) => assert_eq!(same, sequence, "stages know the same sequences"),
-                Err(error) => {
-                    let made = self.backends_mut().take(index);
-                    made.for_each(|backend| backend.sequences_mut().remove(sequence));
-                    return Err(error);
-                }
-            }
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.create_sequence(),
+            Inner::Several(pipeline) => pipeline.create_sequence(),
         }
-        Ok(sequence)
     }
 
     /// Forgets a sequence and frees its state.
     pub fn drop_sequence(&mut self, sequence: SequenceId) {
-        self.backends_mut().for_each(|backend| backend.sequences_mut().remove(sequence));
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.sequences_mut().remove(sequence),
+            Inner::Several(pipeline) => pipeline.remove(sequence),
+        }
     }
 
-    /// Tokens that the sequence holds.
+    /// Tokens that the sequence holds; those of batches under way are not counted.
     pub fn sequence_length(&self, sequence: SequenceId) -> usize {
-        self.first().sequences().length(sequence)
+        match &self.inner {
+            Inner::One(stage) => stage.backend.sequences().length(sequence),
+            Inner::Several(pipeline) => pipeline.length(sequence),
+        }
+    }
+
+    /// Tokens that the sequence will hold once all batches under way have ended.
+    pub fn length_ahead(&self, sequence: SequenceId) -> usize {
+        match &self.inner {
+            Inner::One(stage) => stage.backend.sequences().length(sequence),
+            Inner::Several(pipeline) => pipeline.length_ahead(sequence),
+        }
     }
 
     /// The point where the sequence is. `base` is an earlier point of the same tokens, if there is one: what it holds
     /// need not be held twice.
     ///
     /// # Errors
-    /// There is no room, or a device failed.
+    /// There is no room, a batch of it is under way, or a device failed.
     pub fn snapshot(
         &mut self,
         sequence: SequenceId,
         base: Option<&Snapshot>,
     ) -> Result<Snapshot, EngineError> {
         let _ = base;
-        let parts = self.backends_mut().map(|backend| backend.take_snapshot(sequence));
-        Ok(Snapshot::of(parts.collect::<Result<_, _>>()?))
+        match &mut self.inner {
+            Inner::One(stage) => Ok(Snapshot::of(vec![stage.backend.take_snapshot(sequence)?])),
+            Inner::Several(pipeline) => pipeline.snapshot(sequence),
+        }
     }
 
     /// Sets `sequence` to a point of any sequence of these stages; what it held is forgotten.
@@ -184,9 +235,11 @@ impl Stages {
         snapshot: &Snapshot,
     ) -> Result<(), EngineError> {
         let parts = snapshot.parts();
-        assert_eq!(parts.len(), self.stages.len(), "a snapshot of as many stages");
-        let mut both = self.stages.iter_mut().zip(parts);
-        both.try_for_each(|(stage, part)| stage.backend.restore(sequence, part))
+        assert_eq!(parts.len(), self.len(), "a snapshot of as many stages");
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.restore(sequence, &parts[0]),
+            Inner::Several(pipeline) => pipeline.restore(sequence, parts),
+        }
     }
 
     /// Reads a snapshot of `length` tokens, the pages of [`Snapshot::write_page`] before what
@@ -195,71 +248,96 @@ impl Stages {
     /// # Errors
     /// What `input` reports, or no room.
     pub fn read_snapshot(&mut self, length: usize, input: &mut dyn Read) -> io::Result<Snapshot> {
-        let parts = self.backends().map(|backend| backend.sequences().blank(length));
-        Snapshot::read(parts.collect::<Result<_, _>>()?, input)
+        let parts = match &self.inner {
+            Inner::One(stage) => vec![stage.backend.sequences().blank(length)?],
+            Inner::Several(pipeline) => {
+                pipeline.views().map(|view| view.blank(length)).collect::<Result<_, _>>()?
+            }
+        };
+        Snapshot::read(parts, input)
     }
 
-    /// The snapshots that were asked for in the batch that has ended and their sequences, in the order asked.
+    /// The snapshots that were asked for in the batches that have ended and their sequences, in the order asked.
     pub fn take_marks(&mut self) -> Vec<(SequenceId, Snapshot)> {
-        let marks = self.backends_mut().map(|backend| backend.sequences_mut().take_marks());
-        let mut marks: Vec<_> = marks.map(Vec::into_iter).collect();
-        let mut all = Vec::new();
-        while let Some(parts) = marks.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
-            // One that a stage has no room for is none.
-            let sequence = parts[0].0;
-            let parts: Option<Vec<SnapshotPart>> =
-                parts.into_iter().map(|(_, part)| part).collect();
-            all.extend(parts.map(|parts| (sequence, Snapshot::of(parts))));
+        match &mut self.inner {
+            Inner::One(stage) => {
+                let mut marks = std::mem::take(&mut self.marks);
+                marks.extend(joined_marks(vec![stage.backend.sequences_mut().take_marks()]));
+                marks
+            }
+            Inner::Several(pipeline) => std::mem::take(&mut pipeline.marks),
         }
-        all
     }
 
-    /// What can still be held on every stage.
+    /// Keeps the marks of the batch that has ended until they are taken: another may begin before.
+    pub(crate) fn keep_marks(&mut self) {
+        self.marks = self.take_marks();
+    }
+
+    /// What can still be held on every stage, without what batches under way may still take.
     pub fn room(&self) -> Room {
+        let pipeline = match &self.inner {
+            Inner::One(stage) => return stage.backend.sequences().room(),
+            Inner::Several(pipeline) => pipeline,
+        };
         let least = |a: Room, b: Room| {
             let (pages, states) = (a.pages.min(b.pages), a.states.min(b.states));
             Room { pages, states }
         };
-        let rooms = self.backends().map(|backend| backend.sequences().room());
-        rooms.reduce(least).expect("a model has a layer")
+        let rooms = pipeline.views().map(|view| view.room());
+        let room = rooms.reduce(least).expect("a model has a layer");
+        let taken = pipeline.tokens_ahead().map(|tokens| self.batch_pages(tokens)).sum();
+        Room { pages: room.pages.saturating_sub(taken), ..room }
     }
 
     /// Pages that `tokens` more of a sequence may take from the room while they are computed.
     pub fn batch_pages(&self, tokens: usize) -> usize {
-        let pages = self.backends().map(|backend| backend.sequences().batch_pages(tokens));
-        pages.max().unwrap_or(0)
+        match &self.inner {
+            Inner::One(stage) => stage.backend.sequences().batch_pages(tokens),
+            Inner::Several(pipeline) => {
+                pipeline.views().map(|view| view.batch_pages(tokens)).max().unwrap_or(0)
+            }
+        }
     }
 
     /// Pages that a snapshot of a sequence takes once it has `length` tokens, without those it shares.
     pub fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        let pages =
-            self.backends().map(|backend| backend.sequences().snapshot_pages(sequence, length));
-        pages.max().unwrap_or(0)
+        match &self.inner {
+            Inner::One(stage) => stage.backend.sequences().snapshot_pages(sequence, length),
+            Inner::Several(pipeline) => pipeline.snapshot_pages(sequence, length),
+        }
     }
 
     /// [`Backend::cut_tokens`].
     pub fn cut_tokens(&self) -> usize {
-        self.backends().map(|backend| backend.cut_tokens()).max().unwrap_or(1)
+        match &self.inner {
+            Inner::One(stage) => stage.backend.cut_tokens(),
+            Inner::Several(pipeline) => pipeline.fixed.cut_tokens,
+        }
     }
 
     /// [`Backend::answers_replay`].
     pub fn answers_replay(&self) -> bool {
-        self.backends().all(|backend| backend.answers_replay())
+        match &self.inner {
+            Inner::One(stage) => stage.backend.answers_replay(),
+            Inner::Several(pipeline) => pipeline.fixed.answers_replay,
+        }
     }
 
     /// [`Backend::joint_tokens`]: the least of any stage.
     pub fn joint_tokens(&self) -> usize {
-        self.backends().map(|backend| backend.joint_tokens()).min().unwrap_or(0)
-    }
-
-    /// [`Backend::expect_rows`] of the last stage.
-    pub fn expect_rows(&mut self, rows: &[usize]) {
-        self.last_mut().expect_rows(rows);
+        match &self.inner {
+            Inner::One(stage) => stage.backend.joint_tokens(),
+            Inner::Several(pipeline) => pipeline.fixed.joint_tokens,
+        }
     }
 
     /// [`Backend::round_tokens`].
     pub fn round_tokens(&self) -> usize {
-        self.backends().map(|backend| backend.round_tokens()).min().unwrap_or(1)
+        match &self.inner {
+            Inner::One(stage) => stage.backend.round_tokens(),
+            Inner::Several(pipeline) => pipeline.fixed.round_tokens,
+        }
     }
 
     /// [`Backend::keep_first`].
@@ -267,116 +345,51 @@ impl Stages {
     /// # Errors
     /// There was no such run.
     pub fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
-        self.backends_mut().try_for_each(|backend| backend.keep_first(sequence, tokens))
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.keep_first(sequence, tokens),
+            Inner::Several(pipeline) => pipeline.keep_first(sequence, tokens),
+        }
     }
 
-    /// [`Backend::recover`] of every stage.
+    /// [`Backend::recover`] of every stage. Batches of `live` that are under way go on.
     ///
     /// # Errors
     /// A device cannot tell what the panic left behind: none must be used any more.
     pub fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
-        self.backends_mut().try_for_each(|backend| backend.recover(live))
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.recover(live),
+            Inner::Several(pipeline) => pipeline.recover(live),
+        }
     }
 }
 
-/// Batches.
+/// What follows from a batch: asked of the last stage.
 impl Stages {
-    /// Starts a batch on every stage, and the reads that its tokens decide.
-    ///
-    /// # Errors
-    /// A batch that the plan does not allow.
-    pub(crate) fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
-        self.failure = None;
-        for (stage, given) in self.stages.iter_mut().zip(&self.given) {
-            stage.backend.begin(runs, purpose)?;
-            if !given.is_empty() {
-                stage.backend.expect_given(given);
+    /// [`Backend::expect_rows`].
+    pub fn expect_rows(&mut self, rows: &[usize]) {
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.expect_rows(rows),
+            Inner::Several(_) => {
+                let rows = rows.to_vec();
+                // What it expects is no promise; a stage that cannot be asked says so when its logits are.
+                _ = self.on_last(move |worker, ticket| {
+                    worker.head(ticket)?.expect_rows(&rows);
+                    Ok(())
+                });
             }
         }
-        Ok(())
     }
 
-    /// Asks for a snapshot at the end of one run of the batch.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub(crate) fn mark(&mut self, run: usize) -> Result<(), EngineError> {
-        self.backends_mut().try_for_each(|backend| backend.sequences_mut().mark(run))
-    }
-
-    /// [`Backend::embed`] of the first stage.
-    pub(crate) fn embed(&mut self, table: MatrixId) {
-        self.stages[0].backend.embed(table);
-    }
-
-    /// [`Backend::run_stage`] of the stage that has the layer, which takes the residual stream over from the stage
-    /// before if it is its first.
-    ///
-    /// # Errors
-    /// As [`Backend::run_stage`], or a device failed.
-    pub(crate) fn run_stage(
+    fn on_last<T: Send + 'static>(
         &mut self,
-        layer: LayerId,
-        stage: program::Stage,
-        cancel: &dyn Cancel,
-    ) -> Result<(), EngineError> {
-        if let Some(error) = self.failure.take() {
-            return Err(error);
-        }
-        let index = self.stages.partition_point(|stage| stage.layers.end <= layer.index());
-        let first = self.stages[index].layers.start == layer.index();
-        if index > 0 && first && stage == program::Stage::Mixer {
-            self.stages[index - 1].backend.read_residual(&mut self.residual)?;
-            self.stages[index].backend.write_residual(&self.residual)?;
-        }
-        self.stages[index].backend.run_stage(layer, stage, cancel)
+        what: impl FnOnce(&mut Worker, Option<Ticket>) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let pipeline = self.pipeline().expect("one stage is asked without a thread");
+        let (last, held) = (pipeline.len() - 1, pipeline.held);
+        pipeline.on(last, &[], move |worker| what(worker, held))
     }
 
-    /// [`Backend::check_files`] of every stage.
-    ///
-    /// # Errors
-    /// The file that was cut or written to.
-    pub(crate) fn check_files(&self) -> Result<(), EngineError> {
-        self.backends().try_for_each(|backend| backend.check_files())
-    }
-
-    /// Ends the batch: its tokens are now part of their sequences.
-    pub(crate) fn commit(&mut self) {
-        self.backends_mut().for_each(|backend| backend.commit());
-    }
-
-    /// [`Backend::give_up`] of every stage.
-    pub(crate) fn give_up(&mut self, layer: LayerId) {
-        self.backends_mut().for_each(|backend| backend.give_up(layer));
-    }
-
-    /// Puts the batch in progress aside; `None` where the devices have to finish it first.
-    pub(crate) fn suspend(&mut self) -> Option<PutAside> {
-        let mut aside = Vec::with_capacity(self.stages.len());
-        for stage in &mut self.stages {
-            match stage.backend.suspend() {
-                Some(suspended) => aside.push(suspended),
-                None => break,
-            }
-        }
-        if aside.len() == self.stages.len() {
-            return Some(PutAside(aside));
-        }
-        // The batch goes on. What a device cannot take up again, its next operation reports.
-        self.failure = self.resume(PutAside(aside)).err();
-        None
-    }
-
-    /// Goes on with a batch that was put aside; no other is in progress.
-    ///
-    /// # Errors
-    /// A device failed.
-    pub(crate) fn resume(&mut self, aside: PutAside) -> Result<(), EngineError> {
-        let mut both = self.backends_mut().zip(aside.0);
-        both.try_for_each(|(backend, suspended)| backend.resume(suspended))
-    }
-
-    /// [`Backend::logits`] of the last stage.
+    /// [`Backend::logits`]; the `last` that is asked of the batch.
     ///
     /// # Errors
     /// More tokens than the plan's logit rows.
@@ -385,21 +398,46 @@ impl Stages {
         tokens: &[usize],
         norm: Option<VectorId>,
         head: MatrixId,
+        last: bool,
     ) -> Result<&mut [f32], EngineError> {
-        self.last_mut().logits(tokens, norm, head)
+        match &mut self.inner {
+            Inner::One(stage) => stage.backend.logits(tokens, norm, head),
+            Inner::Several(pipeline) => {
+                let (tokens, mut rows) = (tokens.to_vec(), std::mem::take(&mut pipeline.rows));
+                let (stage, held) = (pipeline.len() - 1, pipeline.held);
+                pipeline.rows = pipeline.on(stage, &[], move |worker| {
+                    rows.clear();
+                    rows.extend_from_slice(worker.head(held)?.logits(&tokens, norm, head)?);
+                    if last {
+                        worker.release(held);
+                    }
+                    Ok(rows)
+                })?;
+                Ok(&mut pipeline.rows)
+            }
+        }
     }
 
-    /// [`Backend::most_likely`] of the last stage.
+    /// [`Backend::most_likely`].
     pub(crate) fn most_likely(
         &mut self,
         token: usize,
         norm: Option<VectorId>,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
-        self.last_mut().most_likely(token, norm, head)
+        if let Inner::One(stage) = &mut self.inner {
+            return stage.backend.most_likely(token, norm, head);
+        }
+        if self.ranks[0] == Some(false) {
+            return None;
+        }
+        let chosen = self
+            .on_last(move |worker, ticket| Ok(worker.head(ticket)?.most_likely(token, norm, head)));
+        self.ranks[0] = Some(!matches!(chosen, Ok(None)));
+        chosen.unwrap_or_else(|error| Some(Err(error)))
     }
 
-    /// [`Backend::rank`] of the last stage.
+    /// [`Backend::rank`].
     pub(crate) fn rank(
         &mut self,
         token: usize,
@@ -408,10 +446,26 @@ impl Stages {
         wanted: Wanted,
         out: &mut Ranked,
     ) -> Option<Result<(), EngineError>> {
-        self.last_mut().rank(token, norm, head, wanted, out)
+        if let Inner::One(stage) = &mut self.inner {
+            return stage.backend.rank(token, norm, head, wanted, out);
+        }
+        let known = 1 + usize::from(wanted == Wanted::Top);
+        if self.ranks[known] == Some(false) {
+            return None;
+        }
+        let mut own = std::mem::take(out);
+        let ranked = self.on_last(move |worker, ticket| {
+            let ranked = worker.head(ticket)?.rank(token, norm, head, wanted, &mut own);
+            Ok(ranked.map(|ranked| ranked.map(|()| own)))
+        });
+        self.ranks[known] = Some(!matches!(ranked, Ok(None)));
+        match ranked {
+            Ok(ranked) => ranked.map(|ranked| ranked.map(|own| *out = own)),
+            Err(error) => Some(Err(error)),
+        }
     }
 
-    /// [`Backend::ranked_logits`] of the last stage.
+    /// [`Backend::ranked_logits`].
     ///
     /// # Errors
     /// The device failed, or ranks nothing.
@@ -420,6 +474,16 @@ impl Stages {
         start: usize,
         out: &mut [f32],
     ) -> Result<(), EngineError> {
-        self.last_mut().ranked_logits(start, out)
+        if let Inner::One(stage) = &mut self.inner {
+            return stage.backend.ranked_logits(start, out);
+        }
+        let count = out.len();
+        let own = self.on_last(move |worker, ticket| {
+            let mut own = vec![0.0; count];
+            worker.head(ticket)?.ranked_logits(start, &mut own)?;
+            Ok(own)
+        });
+        out.copy_from_slice(&own?);
+        Ok(())
     }
 }

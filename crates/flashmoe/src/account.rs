@@ -7,6 +7,7 @@ use engine::drafts::DraftCounters;
 use engine::engine::Engine;
 use engine::model::StageTimes;
 use engine::session::AnswerReport;
+use engine::stages::StageWork;
 use store::cache::{DeviceCounters, PrefetchCounters, QueueCounters, StoreCounters};
 use store::rows::RowCounters;
 
@@ -19,6 +20,8 @@ pub(crate) struct Account {
     before: StoreCounters,
     /// Of every stage that computes a range of layers.
     of_stages: Vec<StoreCounters>,
+    /// What each of several stages had done.
+    work: Vec<StageWork>,
     drafts: DraftCounters,
     stages: StageTimes,
 }
@@ -28,7 +31,8 @@ impl Account {
     pub(crate) fn start(engine: &Engine) -> Self {
         let (before, drafts) = (engine.counters(), engine.draft_counters());
         let of_stages = engine.stages().counters_by_stage().collect();
-        Self { before, of_stages, drafts, stages: engine.stage_times() }
+        let work = engine.stages().work_by_stage();
+        Self { before, of_stages, work, drafts, stages: engine.stage_times() }
     }
 
     /// What was counted since.
@@ -40,9 +44,10 @@ impl Account {
     fn by_stage(&self, engine: &Engine) -> String {
         let stages = engine.stages();
         let spent = stages.counters_by_stage().zip(&self.of_stages).map(|(it, was)| it.since(was));
-        let lines = stages.ranges().zip(spent).map(|(layers, spent)| stage_line(&layers, &spent));
-        let lines: Vec<_> = lines.collect();
-        if lines.len() > 1 { lines.concat() } else { String::new() }
+        let work = stages.work_by_stage();
+        let waited = work.iter().zip(&self.work).map(|(it, was)| it.waited - was.waited);
+        let each = stages.ranges().zip(spent).zip(waited);
+        each.map(|((layers, spent), waited)| stage_line(&layers, &spent, waited)).collect()
     }
 
     /// What the answer cost: one line, one for each of several stages, and on the processor another on the time.
@@ -82,13 +87,17 @@ impl Account {
     }
 }
 
-/// The line of a stage: its layers, and the hits of its share of memory.
-fn stage_line(layers: &Range<usize>, spent: &StoreCounters) -> String {
+/// The line of a stage: its layers, the hits of its share of memory, and how long it waited for its neighbours.
+fn stage_line(layers: &Range<usize>, spent: &StoreCounters, waited: Duration) -> String {
     let decode = &spent.decode;
     let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
     let (first, last, asked) = (layers.start, layers.end - 1, decode.requests);
     let read = ByteSize(spent.bytes_read);
-    format!("\nlayers {first} to {last}: expert hits {hits:.1} % of {asked} · read {read}")
+    let waited = waited.as_secs_f64();
+    format!(
+        "\nlayers {first} to {last}: expert hits {hits:.1} % of {asked} · read {read} · waited for its \
+         neighbours {waited:.2} s"
+    )
 }
 
 /// Where steps on a GPU found records and what was moved for them, for the line; nothing where none ran.

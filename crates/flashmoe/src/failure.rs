@@ -127,7 +127,8 @@ impl Failure {
             EngineError::Request(_)
             | EngineError::Sampling { .. }
             | EngineError::NotFinite { .. }
-            | EngineError::Choice { .. } => Self::Run(error.into()),
+            | EngineError::Choice { .. }
+            | EngineError::Panicked => Self::Run(error.into()),
         }
     }
 

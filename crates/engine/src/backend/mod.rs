@@ -86,6 +86,15 @@ fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), 
 
 /// A device that runs models, or a range of a model's layers ([`crate::stages`]). Layers have the model's numbers.
 pub trait Backend {
+    /// Asked once on the thread that calls every other operation from here on, where that is not the thread that made
+    /// the device.
+    ///
+    /// # Errors
+    /// The device cannot be used from this thread.
+    fn enter_thread(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
     /// Makes an empty sequence.
     ///
     /// # Errors

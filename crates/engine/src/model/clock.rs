@@ -60,6 +60,29 @@ impl Clock {
         now
     }
 
+    /// The sums, which begin anew.
+    pub(crate) fn take(&self) -> StageTimes {
+        let times = self.read();
+        for sum in [&self.attention, &self.delta_net, &self.mixture, &self.head] {
+            sum.store(0, Ordering::Relaxed);
+        }
+        times
+    }
+
+    /// Adds the times of a pass of other threads.
+    pub(crate) fn add_all(&self, times: StageTimes) {
+        let sums = [
+            (&self.attention, times.attention),
+            (&self.delta_net, times.delta_net),
+            (&self.mixture, times.mixture),
+            (&self.head, times.head),
+        ];
+        for (sum, time) in sums {
+            let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            sum.fetch_add(time, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn read(&self) -> StageTimes {
         let time = |sum: &AtomicU64| Duration::from_nanos(sum.load(Ordering::Relaxed));
         StageTimes {

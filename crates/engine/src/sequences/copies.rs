@@ -83,10 +83,7 @@ impl Sequences {
 
     /// Memory for a snapshot's state; `None` for models without.
     pub(super) fn new_state(&self) -> Result<Option<Pooled<Vec<f32>>>, EngineError> {
-        if self.layout.state_values() == 0 {
-            return Ok(None);
-        }
-        self.states.take().ok_or_else(full).map(Some)
+        self.view().new_state()
     }
 
     /// Where a sequence is.

@@ -19,6 +19,7 @@ mod side_layout;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod view;
 mod window_ring;
 mod window_rows;
 
@@ -36,6 +37,7 @@ pub(crate) use self::side_layout::{Ring, SideLayout};
 use self::snapshot::Page;
 pub(crate) use self::snapshot::{BlankPart, SharedPage};
 pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, SnapshotPart, Suspended};
+pub(crate) use self::view::SequencesView;
 pub(crate) use self::window_rows::WindowRows;
 use crate::EngineError;
 
@@ -362,27 +364,33 @@ impl Sequences {
         (tokens, residual)
     }
 
+    /// What another thread may ask while this one computes.
+    pub(crate) fn view(&self) -> SequencesView {
+        SequencesView {
+            layout: Arc::clone(&self.layout),
+            pages: self.pages.clone(),
+            states: self.states.clone(),
+            shares_pages: self.shares_pages,
+            places: self.places.len(),
+        }
+    }
+
     /// Memory for a snapshot of `length` tokens from outside.
     ///
     /// # Errors
     /// There is no room.
     pub(crate) fn blank(&self, length: usize) -> io::Result<BlankPart> {
-        let state = self.new_state().map_err(io::Error::other)?;
-        BlankPart::new(length, &self.layout, &self.pages, state)
+        self.view().blank(length)
     }
 
     /// What can still be held.
     pub(crate) fn room(&self) -> Room {
-        let free = |bytes: usize, free| if bytes > 0 { free } else { usize::MAX };
-        Room {
-            pages: free(self.layout.page_bytes(), self.pages.free()),
-            states: free(self.layout.state_values(), self.states.free()),
-        }
+        self.view().room()
     }
 
     /// Pages that `tokens` more of a sequence may take from the room while they are computed.
     pub(crate) fn batch_pages(&self, tokens: usize) -> usize {
-        if self.shares_pages { tokens / PAGE_TOKENS + 2 } else { 0 }
+        self.view().batch_pages(tokens)
     }
 
     /// Pages that a snapshot of a sequence takes once it has `length` tokens, without those it shares.

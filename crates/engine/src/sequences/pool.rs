@@ -27,11 +27,18 @@ impl Recycled for Vec<f32> {
     }
 }
 
-/// A source of buffers.
+/// A source of buffers; a clone is the same source.
 pub(crate) struct Pool<T: Recycled> {
     shared: Arc<Mutex<Shared<T>>>,
-    make: Box<dyn Fn() -> T + Send>,
+    make: Arc<dyn Fn() -> T + Send + Sync>,
     limit: usize,
+}
+
+impl<T: Recycled> Clone for Pool<T> {
+    fn clone(&self) -> Self {
+        let (shared, make) = (Arc::clone(&self.shared), Arc::clone(&self.make));
+        Self { shared, make, limit: self.limit }
+    }
 }
 
 struct Shared<T> {
@@ -48,10 +55,14 @@ pub(crate) struct Pooled<T: Recycled> {
 
 impl<T: Recycled> Pool<T> {
     /// A pool of at most `limit` buffers made by `make`; all of them now when `ahead`, else when first needed.
-    pub(crate) fn new(limit: usize, ahead: bool, make: impl Fn() -> T + Send + 'static) -> Self {
+    pub(crate) fn new(
+        limit: usize,
+        ahead: bool,
+        make: impl Fn() -> T + Send + Sync + 'static,
+    ) -> Self {
         let idle = (0..if ahead { limit } else { 0 }).map(|_| make()).collect();
         let shared = Arc::new(Mutex::new(Shared { idle, taken: 0 }));
-        Self { shared, make: Box::new(make), limit }
+        Self { shared, make: Arc::new(make), limit }
     }
 
     /// A buffer with any content; `None` when all are taken.

@@ -14,4 +14,5 @@ mod routers;
 mod sequences;
 mod snapshots;
 mod stages;
+mod under_way;
 mod weights_parts;

@@ -229,7 +229,8 @@ fn a_batch_cancelled_anywhere_leaves_the_others_as_they_were() {
             count += 1;
             assert!(resumed(&mut engine, &snapshot, &[6]) == expected, "{case}: cancelled {count}");
         }
-        assert!(count > 8, "{case}: asked {count} times");
+        // Asked while the stages compute, as often as there is something new.
+        assert!(count > 1, "{case}: asked {count} times");
         let found = feed(&mut engine, sequence, &[6]);
         assert!(found == expected, "{case}: the sequence that was there all the time");
     }
@@ -281,7 +282,7 @@ fn a_stage_has_nothing_of_layers_that_are_not_its_own() {
         let mut engine = engine(case, KvType::F16, cuts);
         let sequence = engine.create_sequence().unwrap();
         feed(&mut engine, sequence, &text(1, 10));
-        let stages: Vec<_> = engine.backend().counters_by_stage().collect();
+        let stages: Vec<_> = engine.stages().counters_by_stage().collect();
         let snapshot = engine.backend().snapshot(sequence, None).unwrap();
         (snapshot.state_bytes(), snapshot.page_bytes(), stages.len())
     };

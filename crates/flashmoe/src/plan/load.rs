@@ -116,9 +116,16 @@ impl Plan {
         let all = self.stages.iter().map(bytes).sum::<f64>() + self.loaded_expert_bytes();
         let mut done = 0.0;
         let mut stages = Vec::new();
+        let options = ComputeOptions {
+            threads: self.threads,
+            arithmetic: arithmetic(self.arguments.arithmetic),
+            isa: Isa::Auto,
+        };
+        // Stages take turns with the threads of one pool.
+        let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
         for stage in &self.stages {
             let part = Part { stage, before: done, all };
-            let backend = Box::new(self.on_processor(declared, part, tell)?);
+            let backend = Box::new(self.on_processor(declared, part, compute.sharing(), tell)?);
             stages.push(Stage { layers: stage.layers.clone(), backend });
             done += bytes(stage);
             if self.store_options().mode == StorageMode::Resident {
@@ -132,14 +139,9 @@ impl Plan {
         &self,
         declared: &Declared<'_>,
         Part { stage, before, all }: Part<'_>,
+        compute: Compute,
         tell: &Tell,
     ) -> Result<CpuBackend> {
-        let options = ComputeOptions {
-            threads: self.threads,
-            arithmetic: arithmetic(self.arguments.arithmetic),
-            isa: Isa::Auto,
-        };
-        let compute = Compute::new(options).map_err(|e| Failure::usage(e.to_string()))?;
         let catalog = declared.catalog.of_layers(stage.layers.clone());
         let bytes = catalog.required_bytes() as f64;
         let rows = self.row_stores(&catalog)?;

@@ -111,3 +111,31 @@ fn a_plan_shares_memory_out_and_holds_each_layer_once() {
     let tight = planned(&["--device", "cpu,cpu", "--split", "1,3", "--memory", &memory]);
     assert!(tight["total_bytes"].as_u64() <= tight["budget_bytes"].as_u64());
 }
+
+#[test]
+fn stages_are_counted_by_run_and_bench() {
+    let output = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+        let output = command.args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    };
+    let model = support::golden().join("../../models/demo");
+    let model = model.to_str().unwrap();
+    let options = ["--device", "cpu,cpu", "--split", "5,7", "--memory", "1G"];
+    let run = ["run", model, "Hi", "-n", "4", "--stats"];
+    let said = String::from_utf8(output(&[&run[..], &options].concat()).stderr).unwrap();
+    for line in ["layers 0 to 4: expert hits", "layers 5 to 11: expert hits", "waited for its"] {
+        assert!(said.contains(line), "no \"{line}\" in {said}");
+    }
+    let bench = ["bench", model, "-p", "20", "-n", "4", "-r", "1", "-o", "json"];
+    let rows = String::from_utf8(output(&[&bench[..], &options].concat()).stdout).unwrap();
+    for row in rows.lines() {
+        let row: serde_json::Value = serde_json::from_str(row).unwrap();
+        let stages = row["stages"].as_array().unwrap();
+        assert_eq!(stages.len(), 2, "{row}");
+        assert_eq!(stages[1]["layers"], serde_json::json!([5, 12]));
+        assert!(stages.iter().all(|stage| stage["slots"].as_u64() > Some(0)), "{row}");
+        assert!(stages.iter().all(|stage| stage["waited_ms_per_token"].is_number()), "{row}");
+    }
+}

@@ -20,7 +20,7 @@ use crate::pool::Pool;
 use crate::table::Table;
 use crate::task::Task;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use thiserror::Error;
 
 /// How quantised weights meet activations. Float weights are always multiplied in binary32.
@@ -106,10 +106,10 @@ pub struct MatmulJob<'a> {
     pub out: &'a mut [f32],
 }
 
-/// The compute backend of one process; see the module documentation.
+/// The compute backend of one thread; see the module documentation.
 pub struct Compute {
     table: &'static Table,
-    pool: Pool,
+    pool: Arc<Pool>,
     arithmetic: Arithmetic,
     /// What attention keeps between its regions.
     parts: Mutex<Vec<f32>>,
@@ -175,7 +175,15 @@ impl Compute {
         }
         let table = choose(isa)?;
         let pool = Pool::new(threads).map_err(|source| ComputeError::Spawn { threads, source })?;
-        Ok(Self { table, pool, arithmetic, parts: Mutex::default() })
+        Ok(Self { table, pool: Arc::new(pool), arithmetic, parts: Mutex::default() })
+    }
+
+    /// The same for another thread that computes: both have the workers of one pool, a region at a time, so that
+    /// together they use no more processors than one.
+    #[must_use]
+    pub fn sharing(&self) -> Self {
+        let (table, pool, arithmetic) = (self.table, Arc::clone(&self.pool), self.arithmetic);
+        Self { table, pool, arithmetic, parts: Mutex::default() }
     }
 
     /// Name of the chosen instruction set.

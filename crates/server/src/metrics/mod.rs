@@ -7,16 +7,15 @@
 
 mod exposition;
 mod loads;
+mod stages;
 mod vllm;
 
 pub(crate) use loads::{loads, model_info, server_info};
 
-use std::ops::Range;
 use std::time::Duration;
 
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
-use store::cache::StoreCounters;
 
 use self::exposition::Exposition;
 use crate::http::Answer;
@@ -136,6 +135,7 @@ fn write_status(page: &mut Exposition, status: &Status) {
     page.labelled("tool_parse_repairs_total", repairs, "kind", &status.tool_repairs);
     count(page, "prefill_sweeps_total", "Parts of prompts, each one pass.", status.chunks);
     write_stages(page, status);
+    stages::write(page, status);
     write_measures(page, status);
     write_prefix(page, status);
     write_experts(page, status);
@@ -380,14 +380,6 @@ pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
             "wait_s": counters.stall_us as f64 / 1e6,
         })
     };
-    let stage = |(layers, experts): &(Range<usize>, StoreCounters)| {
-        json!({
-            "layers": [layers.start, layers.end],
-            "prefill": phase(&experts.prefill),
-            "decode": phase(&experts.decode),
-            "bytes_read": experts.bytes_read,
-        })
-    };
     let examples = card.examples.iter();
     let examples = examples.map(|one| json!({ "text": one.text, "tools": one.tools }));
     let examples: serde_json::Value = examples.collect();
@@ -435,7 +427,7 @@ pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
             "ahead_wasted": experts.ahead_wasted,
             "errors": experts.errors,
         },
-        "stages": status.stages.iter().map(stage).collect::<Vec<_>>(),
+        "stages": stages::json(&status, phase),
         "expert_heat": status.expert_heat,
     });
     if models.only().is_none() {

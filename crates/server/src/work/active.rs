@@ -18,6 +18,7 @@ use super::guide::Guide;
 use super::outbox::Outbox;
 use super::owner::Domain;
 use super::queue::Waiting;
+use super::under_way::Ending;
 use super::{
     Event, Experts, Finish, FinishReason, Job, Priority, Refusal, RunningJob, Stage, Timings,
     TokenLogprob, Usage,
@@ -89,6 +90,16 @@ pub(super) struct Active {
     pub(super) slot: usize,
     /// Where the last snapshot of its prompt was taken, and when.
     pub(super) kept: (usize, Instant),
+    /// Batches of it under way, where there are several stages.
+    pub(super) under_way: usize,
+    /// Whether one of them failed: its sequence is undefined.
+    pub(super) lost: bool,
+    /// What ends it once all have come back.
+    pub(super) ending: Option<Ending>,
+    /// Tokens of the chunk on its way that count as done.
+    pub(super) partial: usize,
+    /// Where the last snapshot inside its prompt was asked for.
+    pub(super) way: usize,
     answer: Answer,
     sampler: Sampler,
     guide: Option<Guide>,
@@ -159,6 +170,11 @@ impl Active {
             stepped: 0,
             slot,
             kept: (cached, now),
+            under_way: 0,
+            lost: false,
+            ending: None,
+            partial: 0,
+            way: 0,
             generated: 0,
             submitted: since,
             started: now,
@@ -205,7 +221,7 @@ impl Active {
             Doing::Prefill(Some(chunk)) => {
                 held + chunk.tokens * chunk.pass.layers() / layers.max(1)
             }
-            Doing::Prefill(None) => held,
+            Doing::Prefill(None) => held + self.partial,
             Doing::Decode(_) => self.prompt(),
         }
     }

@@ -26,12 +26,16 @@ fn kind(error: &EngineError) -> Option<&'static str> {
         | EngineError::Sampling { .. }
         | EngineError::NotFinite { .. }
         | EngineError::Choice { .. }
+        | EngineError::Panicked
         | EngineError::Cancelled => return None,
     })
 }
 
 /// A failure in the words that the client of job `id` gets.
 pub(super) fn told(error: &EngineError, id: &str) -> JobError {
+    if let EngineError::Panicked = error {
+        return JobError::Panicked;
+    }
     JobError::Engine(match kind(error) {
         Some(kind) => format!("{kind}; the server's log has the cause under {id}"),
         None => error.to_string(),

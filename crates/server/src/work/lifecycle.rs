@@ -14,6 +14,7 @@ use super::keeping::note_disk;
 use super::prefix::{Found, Miss, Place, shared_tokens};
 use super::queue::Waiting;
 use super::scheduler::{SLOW_CLIENT, STATUS_INTERVAL, Scheduler, WORTH_WAITING};
+use super::under_way::Ending;
 use super::{Event, Failing, Finish, FinishReason, JobError, Priority, Stage};
 use crate::log::Level;
 
@@ -24,7 +25,11 @@ impl Scheduler {
             self.works_for(&[index]);
             let active = &mut self.active[index];
             active.outbox.flush();
-            if active.outbox.is_closed() {
+            if active.under_way > 0 {
+                if active.outbox.is_closed() {
+                    self.gone_under_way(index);
+                }
+            } else if active.outbox.is_closed() {
                 self.cancel(index, true);
             } else if active.outbox.stuck_for() > SLOW_CLIENT {
                 active.outbox.send(Event::Failed(JobError::SlowClient(SLOW_CLIENT)));
@@ -260,6 +265,9 @@ impl Scheduler {
 
     /// Ends a job whose client has gone. `defined` is false when its sequence was lost with a pass.
     pub(super) fn cancel(&mut self, index: usize, defined: bool) {
+        if self.ends_later(index, Ending::Cancelled) {
+            return;
+        }
         let stage = self.active[index].stage();
         *self.status.cancelled.entry(stage.name()).or_default() += 1;
         if defined {
@@ -283,19 +291,26 @@ impl Scheduler {
 
     /// Ends a job with an error. Its sequence is undefined.
     pub(super) fn fail(&mut self, index: usize, fault: &Fault) {
-        *self.status.finished.entry("error").or_default() += 1;
-        let mut active = self.remove(index);
-        let (id, error, cause) = match fault {
+        let (error, cause) = match fault {
             Fault::Engine(error) => {
                 self.note_failing(error);
-                (&active.job.id, told(error, &active.job.id), error.to_string())
+                (told(error, &self.active[index].job.id), error.to_string())
             }
             Fault::Request { field, problem } => {
                 let error = JobError::Request { field, problem: problem.clone() };
-                (&active.job.id, error.clone(), error.to_string())
+                (error.clone(), error.to_string())
             }
         };
-        self.shared.log_job(Level::Error, id, &format!("failed: {cause}"));
+        if !self.ends_later(index, Ending::Failed(error.clone(), cause.clone())) {
+            self.end_failed(index, error, &cause);
+        }
+    }
+
+    /// Ends a job with an error that is known already.
+    pub(super) fn end_failed(&mut self, index: usize, error: JobError, cause: &str) {
+        *self.status.finished.entry("error").or_default() += 1;
+        let mut active = self.remove(index);
+        self.shared.log_job(Level::Error, &active.job.id, &format!("failed: {cause}"));
         active.outbox.send(Event::Failed(error));
         self.draining.push(active.outbox);
     }
@@ -349,6 +364,7 @@ impl Scheduler {
         }
         let stages = self.engine.stages();
         self.status.stages = stages.ranges().zip(stages.counters_by_stage()).collect();
+        self.status.work = stages.work_by_stage();
         self.status.experts = StoreCounters::default();
         let (all, of_stages) = (&mut self.status.experts, &self.status.stages);
         of_stages.iter().for_each(|(_, counters)| all.add(counters));

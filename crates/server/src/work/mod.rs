@@ -27,6 +27,7 @@ mod shared;
 mod slots;
 mod status;
 mod step;
+mod under_way;
 mod worker;
 
 pub use card::{Example, ModelCard};

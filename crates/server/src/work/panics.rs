@@ -73,9 +73,14 @@ pub(super) enum Round {
 impl Scheduler {
     /// Does a round of work.
     pub(super) fn guarded_round(&mut self) -> Round {
+        self.guarded(Self::round)
+    }
+
+    /// Does something that says whether it did anything.
+    pub(super) fn guarded(&mut self, work: impl FnOnce(&mut Self) -> bool) -> Round {
         self.at_work.clear();
         // What a panic can leave half-done in `self` is put right by `after_panic`.
-        match catch_unwind(AssertUnwindSafe(|| self.round())) {
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
             Ok(true) => Round::Worked,
             Ok(false) => Round::Idle,
             Err(panic) => self.after_panic(&*panic),
@@ -141,10 +146,13 @@ impl Scheduler {
         let on_device = self.on_device.take().and_then(|index| self.active.get(index));
         let on_device = on_device.map(|active| active.sequence);
         let culprits: Vec<_> = self.at_work.drain(..).chain(on_device).collect();
+        let culprits = self.with_companions(culprits);
         let (ended, others) = std::mem::take(&mut self.active)
             .into_iter()
             .partition(|active| culprits.contains(&active.sequence));
         self.active = others;
+        // The stages forget these with their sequences.
+        self.under_way.retain(|batch| !batch.members().iter().any(|it| culprits.contains(it)));
         ended
     }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::{Cancel, Run, SequenceId};
-use engine::engine::Pass;
+use engine::engine::{Engine, Pass};
 use store::timeline;
 
 use super::active::{Doing, Fault};
@@ -35,6 +35,19 @@ pub(super) struct Part {
 }
 
 impl Part {
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(super) fn sequence(&self) -> SequenceId {
+        self.sequence
+    }
+
+    /// The job is at another place by now.
+    pub(super) fn move_to(&mut self, index: usize) {
+        self.index = index;
+    }
+
     pub(super) fn tokens(&self) -> usize {
         self.end - self.position
     }
@@ -58,7 +71,7 @@ impl Scheduler {
         let cuttable = self.engine.backend().cut_tokens() == 1;
         let active = &self.active[index];
         let sequence = active.sequence;
-        let position = self.engine.sequence_length(sequence);
+        let position = self.engine.stages().length_ahead(sequence);
         let most = if cuttable { chunk } else { chunk - position % chunk };
         let end = active.prompt().min(position + most);
         let mut cuts = Vec::new();
@@ -68,12 +81,28 @@ impl Scheduler {
             let prefix = &self.prefix;
             cuts.retain(|&cut| !prefix.has(active.domain, &active.tokens[..cut]));
             cuts.dedup();
+            // Of a prompt that is never at rest between its chunks, points on the way are made in their passes.
+            let (kept, time) = (active.kept.0.max(active.way), active.kept.1);
+            let due = end - kept >= WAY_TOKENS || time.elapsed() >= WAY_TIME;
+            if self.is_staged() && end < active.prompt() && end > kept && due {
+                cuts.push(end);
+            }
         }
+        self.active[index].way = cuts.last().copied().unwrap_or(0).max(self.active[index].way);
         Part { index, sequence, position, end, cuts }
     }
 
     /// Begins a batch of parts of prompts. Snapshots for which there is no room are left out of `parts`.
     pub(super) fn start_parts(&mut self, parts: &mut [Part]) -> Result<Pass, EngineError> {
+        self.begin_parts(parts, |engine, runs, marks| engine.start(runs, marks))
+    }
+
+    /// As [`Scheduler::start_parts`], begun by `begin`, which gets the runs and which of them end in snapshots.
+    pub(super) fn begin_parts<T>(
+        &mut self,
+        parts: &mut [Part],
+        begin: impl FnOnce(&mut Engine, &[Run<'_>], &[usize]) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
         let side = parts.iter().all(|part| self.active[part.index].is_side());
         let backend = self.engine.backend();
         let states: usize = parts.iter().map(|part| part.cuts.len()).sum();
@@ -98,9 +127,11 @@ impl Scheduler {
                 runs.push(Run { sequence, tokens: &tokens[start..cut] });
                 start = cut;
             }
-            runs.push(Run { sequence, tokens: &tokens[start..part.end] });
+            if start < part.end {
+                runs.push(Run { sequence, tokens: &tokens[start..part.end] });
+            }
         }
-        self.engine.start(&runs, &marks)
+        begin(&mut self.engine, &runs, &marks)
     }
 
     /// Keeps the snapshots that the batch which has ended was asked for.
@@ -112,7 +143,9 @@ impl Scheduler {
             active.kept = (length, Instant::now());
             let (side, session) = (active.is_side(), active.job.session.as_deref());
             let (domain, tokens) = (active.domain, &active.tokens[..length]);
-            self.prefix.insert(domain, tokens, snapshot, Place::Turn, side, session);
+            let turn = active.job.prompt.boundaries.contains(&length);
+            let place = if turn { Place::Turn } else { Place::Way };
+            self.prefix.insert(domain, tokens, snapshot, place, side, session);
         }
     }
 
@@ -131,7 +164,8 @@ impl Scheduler {
         }
         if held < active.prompt() {
             let (position, time) = active.kept;
-            if held - position >= WAY_TOKENS || time.elapsed() >= WAY_TIME {
+            let due = held - position >= WAY_TOKENS || time.elapsed() >= WAY_TIME;
+            if due && !self.is_staged() {
                 self.keep(index, Place::Way);
             }
             return false;
@@ -156,7 +190,7 @@ impl Scheduler {
         for index in candidates {
             let active = &self.active[index];
             let plain = !active.job.prompt_logprobs && active.job.max_tokens != Some(0);
-            let left = active.prompt() - self.engine.sequence_length(active.sequence);
+            let left = active.prompt() - self.engine.stages().length_ahead(active.sequence);
             if !plain || !matches!(active.doing, Doing::Prefill(None)) || total + left > limit {
                 if index == prompt {
                     return None;
@@ -214,7 +248,7 @@ impl Scheduler {
         }
     }
 
-    fn end_of_parts(&mut self, parts: &[Part], time: Duration) {
+    pub(super) fn end_of_parts(&mut self, parts: &[Part], time: Duration) {
         self.keep_marks();
         let layers = self.engine.config().layers.len();
         let (mut rows, mut first) = (Vec::with_capacity(parts.len()), 0);

@@ -4,14 +4,14 @@
 //! answers in progress, all of them together, so that they share the experts they read, or for another prompt. Answers
 //! and prompts get half of the time each. Among prompts the one with the least time so far is next; among prompts of
 //! similar size the one at the earliest layer, so that experts read for one serve the others. Jobs on the side run only
-//! when no other job does. Nothing of this changes a bit of any answer.
+//! when no other job does. Nothing of this changes a bit of any answer. With several stages `under_way` has the turns.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::{Cancel, SequenceId};
-use engine::drafts::Drafting;
+use engine::drafts::{Drafting, ROUND_TOKENS};
 use engine::engine::Engine;
 use store::timeline;
 use text::Language;
@@ -25,6 +25,7 @@ use super::prefix::PrefixCache;
 use super::shared::Shared;
 use super::slots::Slots;
 use super::step::Rows;
+use super::under_way::UnderWay;
 use super::{Event, FinishReason, JobError, Status};
 
 /// Prompts keep step when neither chunk is more than this many times the other.
@@ -73,6 +74,12 @@ pub(super) struct Scheduler {
     /// Prefill time since the last decode step, and that step's time.
     pub(super) since_step: Duration,
     pub(super) step_time: Duration,
+    /// Batches under way, where there are several stages.
+    pub(super) under_way: Vec<UnderWay>,
+    /// When the last step came back.
+    pub(super) last_step: Option<Instant>,
+    /// Signs of life of the stages' threads so far.
+    pub(super) pulse: u64,
     /// Steps of answers so far.
     pub(super) steps: u64,
     /// How answers are drafted; `None` for not at all.
@@ -113,6 +120,9 @@ impl Scheduler {
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
+            under_way: Vec::new(),
+            last_step: None,
+            pulse: 0,
             steps: 0,
             drafting,
             at_work: Vec::with_capacity(sequences),
@@ -134,6 +144,7 @@ impl Scheduler {
                 Round::Lost => return self.give_up_all(),
             }
         }
+        self.drain_stages();
         for index in (0..self.active.len()).rev() {
             self.keep_whole(index);
             let mut active = self.remove(index);
@@ -151,12 +162,14 @@ impl Scheduler {
 
     /// Lets jobs come and go and does one piece of work; false when there is none.
     pub(super) fn round(&mut self) -> bool {
-        self.shared.beat();
+        if self.stages_live() {
+            self.shared.beat();
+        }
         self.shared.tell_log();
         self.forget_gone();
         self.serve_slots();
         self.admit();
-        let worked = self.turn();
+        let worked = if self.is_staged() { self.turn_stages() } else { self.turn() };
         if let Some(disk) = &self.disk {
             disk.set_busy(worked);
         }
@@ -178,7 +191,7 @@ impl Scheduler {
         let decoding = |active: &Active| matches!(active.doing, Doing::Decode(_));
         let answers = (0..self.active.len())
             .filter(|&index| decoding(&self.active[index]) && may_run(&self.active[index]));
-        let answers = self.due(answers.collect());
+        let answers = self.due(answers.collect(), ROUND_TOKENS);
         let prompts = (0..self.active.len())
             .filter(|&index| !decoding(&self.active[index]) && may_run(&self.active[index]));
         let prompts: Vec<usize> = prompts.collect();
@@ -324,7 +337,7 @@ impl Scheduler {
     }
 
     /// After the last layer of a chunk: keeps snapshots, and answers when the prompt is done.
-    fn end_of_chunk(&mut self, index: usize, tokens: usize) {
+    pub(super) fn end_of_chunk(&mut self, index: usize, tokens: usize) {
         self.keep_marks();
         if self.active[index].job.prompt_logprobs && !self.judge(index, tokens) {
             return;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use engine::drafts::DraftCounters;
 use engine::model::StageTimes;
+use engine::stages::StageWork;
 use store::cache::StoreCounters;
 
 use super::Measures;
@@ -147,6 +148,8 @@ pub struct Status {
     pub experts: StoreCounters,
     /// The same of each stage, with its layers; one where one device computes all of them.
     pub stages: Vec<(Range<usize>, StoreCounters)>,
+    /// What each of several stages has done, and how long it waited for its neighbours.
+    pub work: Vec<StageWork>,
     /// Tokens routed to each expert, `[layers][experts]`; empty when the device does not tell.
     pub expert_heat: Vec<Vec<u32>>,
 }

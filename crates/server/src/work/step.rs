@@ -80,17 +80,7 @@ impl Scheduler {
         self.status.decode_time += self.step_time;
         self.since_step = Duration::ZERO;
         match result {
-            Ok(()) => {
-                let before = (self.status.generated_tokens, self.status.draw_time);
-                self.draw(&rows);
-                let drawing = self.status.draw_time - before.1;
-                self.engine.note_step(computed, self.step_time + drawing);
-                let generated = self.status.generated_tokens - before.0;
-                let rate = generated as f64 / self.step_time.as_secs_f64().max(1e-9);
-                let before = self.status.decode_rate;
-                self.status.decode_rate =
-                    if before == 0.0 { rate } else { 0.8 * before + 0.2 * rate };
-            }
+            Ok(()) => self.drawn(&rows, computed, self.step_time, self.step_time),
             // A pass that stopped half-way leaves all its sequences undefined.
             Err(EngineError::Cancelled) => {
                 for &index in answers.iter().rev() {
@@ -106,16 +96,34 @@ impl Scheduler {
         }
     }
 
-    /// The answers of the next step: all, or of more than a step holds those that have waited longest, ascending.
-    pub(super) fn due(&self, mut answers: Vec<usize>) -> Vec<usize> {
+    /// Draws what follows a step of `computed` tokens that took `time`, `share` of it to itself.
+    pub(super) fn drawn(
+        &mut self,
+        rows: &[Rows],
+        computed: usize,
+        share: Duration,
+        time: Duration,
+    ) {
+        let before = (self.status.generated_tokens, self.status.draw_time);
+        self.draw(rows);
+        let drawing = self.status.draw_time - before.1;
+        self.engine.note_step(computed, time + drawing);
+        let generated = self.status.generated_tokens - before.0;
+        let rate = generated as f64 / share.as_secs_f64().max(1e-9);
+        let before = self.status.decode_rate;
+        self.status.decode_rate = if before == 0.0 { rate } else { 0.8 * before + 0.2 * rate };
+    }
+
+    /// The answers of the next step: all, or of more than `most` those that have waited longest, ascending.
+    pub(super) fn due(&self, mut answers: Vec<usize>, most: usize) -> Vec<usize> {
         answers.sort_by_key(|&index| (self.active[index].stepped, index));
-        answers.truncate(ROUND_TOKENS);
+        answers.truncate(most);
         answers.sort_unstable();
         answers
     }
 
     /// The rows of a step, and the tokens of each answer in it. Rows that answers leave are for drafts, in order.
-    fn draft(&mut self, answers: &[usize]) -> (Vec<Rows>, Vec<Vec<u32>>) {
+    pub(super) fn draft(&mut self, answers: &[usize]) -> (Vec<Rows>, Vec<Vec<u32>>) {
         let (mut rows, mut tokens) = (Vec::new(), Vec::new());
         let mut first = 0;
         for (at, &index) in answers.iter().enumerate() {
@@ -160,7 +168,7 @@ impl Scheduler {
             let vocabulary = self.engine.config().vocabulary;
             let places: Vec<usize> = left.iter().flat_map(|&at| rows[at].all()).collect();
             let began = Instant::now();
-            let logits = self.engine.logits(&places);
+            let logits = self.engine.last_logits(&places);
             self.status.head_time += began.elapsed();
             match logits {
                 Ok(mut logits) => {

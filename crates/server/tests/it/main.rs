@@ -24,6 +24,7 @@ mod models_engine;
 mod oracle;
 mod owners;
 mod panics;
+mod pipeline;
 mod pipes;
 mod properties;
 mod protocols;

@@ -300,3 +300,38 @@ fn the_dashboard_asks_for_names_that_there_are() {
     }
     assert!(names > 10, "{names} names");
 }
+
+#[test]
+fn several_stages_are_counted_each() {
+    let worker = Scripted::new(Reply::Play(vec![Step::Say(finish(FinishReason::Stop))]));
+    let serving = Serving::start(std::sync::Arc::clone(&worker));
+    let page = serving.get("/metrics").body;
+    assert!(!page.contains("stage_batches_total"), "one device has no neighbours");
+    {
+        let mut status = worker.status.lock().unwrap();
+        let mut counters = store::cache::StoreCounters::default();
+        (counters.decode.requests, counters.decode.hits, counters.bytes_read) = (20, 15, 4096);
+        status.stages = vec![(0..4, counters.clone()), (4..12, counters)];
+        let work = |batches, waited| engine::stages::StageWork {
+            batches,
+            busy: Duration::from_secs(3),
+            waited: Duration::from_secs(waited),
+        };
+        status.work = vec![work(7, 1), work(6, 2)];
+    }
+    let found = families(&serving.get("/metrics").body);
+    for (name, wanted) in [
+        ("stage_batches_total", [7.0, 6.0]),
+        ("stage_busy_seconds_total", [3.0, 3.0]),
+        ("stage_wait_seconds_total", [1.0, 2.0]),
+        ("stage_expert_requests_total", [20.0, 20.0]),
+        ("stage_expert_hits_total", [15.0, 15.0]),
+        ("stage_expert_bytes_total", [4096.0, 4096.0]),
+    ] {
+        let each = ["0", "1"].map(|stage| value(&found, name, &[("stage", stage)]));
+        assert_eq!(each, wanted, "{name}");
+    }
+    let stages = &serving.get("/status").json()["stages"];
+    assert_eq!(stages[1]["layers"], json!([4, 12]));
+    assert_eq!((&stages[1]["batches"], &stages[1]["waited_s"]), (&json!(6), &json!(2.0)));
+}

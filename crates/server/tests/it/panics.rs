@@ -149,6 +149,11 @@ fn a_panic_ends_its_job_where_layers_are_cut_into_stages() {
 }
 
 #[test]
+fn a_panic_ends_its_job_where_three_stages_have_batches_under_way() {
+    assert!(panics_on(&[1, 3], Some("qwen35-calm-hf")) > 60);
+}
+
+#[test]
 fn a_panic_ends_the_jobs_whose_prompts_are_one_batch() {
     let trip = Arc::new(Trip::default());
     let setting = setting(&trip, Some("qwen35-calm-hf"));

@@ -330,6 +330,7 @@ fn every_answer_of_stages_is_that_of_one_device_without_reuse() {
     let shared = run_on([&[2], &[1, 3]], "qwen35-calm-mlx-mixed", 50, 7)
         + run_on([&[], &[1]], "dsv4-calm-hf", 30, 8)
         + run_on([&[2], &[]], "flash-next-calm-hf", 30, 9)
-        + run_on([&[1], &[1, 2]], "gemma4-calm-hf", 30, 10);
+        + run_on([&[1], &[1, 2]], "gemma4-calm-hf", 30, 10)
+        + run_on([&[1, 2], &[1, 2]], "deepseek-calm-hf", 30, 11);
     assert!(shared > 0, "nothing came from the shared folder");
 }

@@ -38,7 +38,7 @@ impl Test {
 }
 
 /// What a run took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) tokens: usize,
     pub(super) time: Duration,
@@ -46,6 +46,8 @@ pub(super) struct Sample {
     pub(super) first: Option<Duration>,
     pub(super) counters: StoreCounters,
     pub(super) stages: StageTimes,
+    /// Of each of several stages: its experts, and the time that it waited for its neighbours.
+    pub(super) of_stages: Vec<(StoreCounters, Duration)>,
     /// Passes through the model.
     pub(super) passes: usize,
     /// Positions in the key-value cache that all tokens together attended to.
@@ -110,6 +112,7 @@ impl<'a> Bench<'a> {
         self.fill(sequence, test.depth)?;
         let before = self.loaded.engine.counters();
         let stages = self.loaded.engine.stage_times();
+        let of_stages = self.of_stages();
         let cached = cached_bytes();
         let started = Instant::now();
         let (check, passes) = if test.decode {
@@ -130,12 +133,23 @@ impl<'a> Bench<'a> {
             first: (!test.decode).then_some(time),
             counters: self.loaded.engine.counters().since(&before),
             stages: self.loaded.engine.stage_times().since(stages),
+            of_stages: {
+                let each = self.of_stages().into_iter().zip(of_stages);
+                each.map(|(it, was)| (it.0.since(&was.0), it.1 - was.1)).collect()
+            },
             passes,
             attended: if test.decode { positions.sum() } else { positions.end * passes as u64 },
             peak: ProcessMemory::read().peak,
             cache_growth: cached_bytes() as i64 - cached as i64,
             check,
         })
+    }
+
+    /// What each of several stages has counted.
+    fn of_stages(&self) -> Vec<(StoreCounters, Duration)> {
+        let stages = self.loaded.engine.stages();
+        let work = stages.work_by_stage().into_iter().map(|work| work.waited);
+        stages.counters_by_stage().zip(work).collect()
     }
 
     /// Random tokens that `stream` decides.

@@ -20,10 +20,11 @@ use crate::commands::fingerprint::Fingerprint;
 use crate::commands::table::Row;
 use crate::phases::Phases;
 use crate::plan::Plan;
+use crate::plan::stages::StagePlan;
 use crate::speed::Speeds;
 
 /// Columns that only machines read.
-const DETAILS: [&str; 16] = [
+const DETAILS: [&str; 17] = [
     "model",
     "size GiB",
     "commit",
@@ -40,6 +41,7 @@ const DETAILS: [&str; 16] = [
     "copies/token",
     "returned/token",
     "in both",
+    "stages",
 ];
 
 /// Columns of the narrow table, beside settings in which rows differ.
@@ -194,6 +196,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     );
     fields.extend(queue(samples));
     fields.extend(phases(plan, samples));
+    fields.insert("stages".to_owned(), stages(plan, samples));
     fields.insert("model".to_owned(), crate::models::short_name(&arguments.model).into());
     fields.insert("size GiB".to_owned(), gibibytes(model_bytes(plan)).into());
     fields.insert("commit".to_owned(), env!("FLASHMOE_COMMIT").into());
@@ -287,6 +290,33 @@ fn queue(samples: &[Sample]) -> Row {
         ("host ms/token", if counted { json!(round(host, 3)) } else { Value::Null }),
     ];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Of each of several stages its layers, slots, hits, bytes read and the time that it waited for its neighbours;
+/// nothing where one device computes all layers.
+fn stages(plan: &Plan, samples: &[Sample]) -> Value {
+    if plan.stages.len() == 1 {
+        return Value::Null;
+    }
+    let tokens = samples.iter().map(|sample| sample.tokens).sum::<usize>().max(1) as f64;
+    let stage = |(index, stage): (usize, &StagePlan)| {
+        let own = samples.iter().filter_map(|sample| sample.of_stages.get(index));
+        let (mut counters, mut waited) = (StoreCounters::default(), Duration::ZERO);
+        own.for_each(|(spent, time)| {
+            counters.add(spent);
+            waited += *time;
+        });
+        let (decode, prefill) = (&counters.decode, &counters.prefill);
+        let requests = decode.requests + prefill.requests;
+        json!({
+            "layers": [stage.layers.start, stage.layers.end],
+            "slots": stage.slots.as_ref().map_or(0, StorePlan::slots),
+            "hits_percent": percent(decode.hits + prefill.hits, requests),
+            "gb_per_token": round(counters.bytes_read as f64 / tokens / 1e9, 4),
+            "waited_ms_per_token": round(waited.as_secs_f64() * 1e3 / tokens, 3),
+        })
+    };
+    plan.stages.iter().enumerate().map(stage).collect()
 }
 
 /// Where the time of a token went. Nothing on a GPU, which runs a step as one piece.

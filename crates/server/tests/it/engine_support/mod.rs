@@ -1,6 +1,7 @@
 //! A worker over a small checkpoint, and jobs asked of it from a test's own thread.
 
 pub(crate) mod faulty;
+pub(crate) mod paced;
 pub(crate) mod served;
 
 use std::ops::{ControlFlow, Range};

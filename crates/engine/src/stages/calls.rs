@@ -1,0 +1,271 @@
+//! What the engine's thread has stages do apart from batches: sequences, snapshots, rounds.
+//!
+//! A call goes to every stage at the same time, and the engine's thread waits for all, so that all have the same
+//! sequences before the next call.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use super::batch::{Failure, Message, Order, Payload};
+use super::pipeline::{Pipeline, Place};
+use super::worker::Worker;
+use crate::EngineError;
+use crate::backend::{SequenceId, Snapshot, SnapshotPart};
+
+/// A call whose end is awaited.
+pub(super) struct Pending<T>(Receiver<Result<T, Failure>>);
+
+impl<T> Pending<T> {
+    /// What the call gave.
+    pub(super) fn wait(self) -> Result<T, Failure> {
+        // Its thread ends after this one has dropped its end of the channel.
+        self.0
+            .recv()
+            .unwrap_or_else(|_| Err(Failure::Panic(Box::new("a stage's thread has ended"))))
+    }
+}
+
+/// Panics go on where the call was made.
+pub(super) fn settle<T>(result: Result<T, Failure>) -> Result<T, EngineError> {
+    result.map_err(|failure| match failure {
+        Failure::Error(error) => error,
+        Failure::Panic(payload) => resume_unwind(payload),
+    })
+}
+
+/// Calls.
+impl Pipeline {
+    /// Has a stage do something; what it gives is there once it has. After a panic `touched` are undefined.
+    pub(super) fn call<T: Send + 'static>(
+        &self,
+        index: usize,
+        touched: &[SequenceId],
+        what: impl FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
+    ) -> Pending<T> {
+        let (sender, receiver) = sync_channel(1);
+        let touched = touched.to_vec();
+        let call = Box::new(move |worker: &mut Worker| {
+            // Who does not wait any more has ended.
+            _ = sender.send(worker.guarded(&touched, what));
+        });
+        if let Some(inbox) = &self.links[index].inbox {
+            // A thread that has ended drops the call, which its receiver sees.
+            _ = inbox.send(Message::Call(call));
+        }
+        Pending(receiver)
+    }
+
+    /// As [`Pipeline::call`], and waits.
+    ///
+    /// # Errors
+    /// What the stage reports.
+    pub(super) fn on<T: Send + 'static>(
+        &self,
+        index: usize,
+        touched: &[SequenceId],
+        what: impl FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        settle(self.call(index, touched, what).wait())
+    }
+
+    /// Has all stages do something at the same time, each what `what` makes for its index, and waits for all.
+    ///
+    /// # Errors
+    /// What the first of them reports.
+    pub(super) fn all<T, F>(
+        &mut self,
+        touched: &[SequenceId],
+        what: impl FnMut(usize) -> F,
+    ) -> Result<Vec<T>, EngineError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
+    {
+        let each = self.each(touched, what);
+        let mut all = Vec::with_capacity(each.len());
+        let (mut failed, mut panicked) = (None, None);
+        for result in each {
+            match result {
+                Ok(value) => all.push(value),
+                Err(Failure::Error(error)) => _ = failed.get_or_insert(error),
+                Err(Failure::Panic(payload)) => _ = panicked.get_or_insert(payload),
+            }
+        }
+        match (panicked, failed) {
+            (Some(payload), _) => resume_unwind(payload),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(all),
+        }
+    }
+
+    /// The same, with what each stage gave.
+    pub(super) fn each<T, F>(
+        &mut self,
+        touched: &[SequenceId],
+        mut what: impl FnMut(usize) -> F,
+    ) -> Vec<Result<T, Failure>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
+    {
+        let pending: Vec<_> =
+            (0..self.len()).map(|index| self.call(index, touched, what(index))).collect();
+        pending.into_iter().map(Pending::wait).collect()
+    }
+}
+
+/// Sequences.
+impl Pipeline {
+    pub(super) fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+        let made = self.each(&[], |_| |worker: &mut Worker| worker.backend().create_sequence());
+        let (mut sequences, mut failed, mut panicked) = (Vec::new(), None, None::<Payload>);
+        for (index, made) in made.into_iter().enumerate() {
+            match made {
+                Ok(sequence) => sequences.push((index, sequence)),
+                Err(Failure::Error(error)) => _ = failed.get_or_insert(error),
+                Err(Failure::Panic(payload)) => _ = panicked.get_or_insert(payload),
+            }
+        }
+        if let Some(payload) = panicked {
+            resume_unwind(payload);
+        }
+        if let Some(error) = failed {
+            for (index, sequence) in sequences {
+                self.on(index, &[], move |worker| {
+                    worker.backend().sequences_mut().remove(sequence);
+                    Ok(())
+                })?;
+            }
+            return Err(error);
+        }
+        let sequence = sequences[0].1;
+        assert!(sequences.iter().all(|it| it.1 == sequence), "stages know the same sequences");
+        self.set_length(sequence, 0);
+        Ok(sequence)
+    }
+
+    /// Forgets a sequence that has no batch under way.
+    pub(super) fn remove(&mut self, sequence: SequenceId) {
+        self.set_length(sequence, 0);
+        let removed = self.all(&[sequence], |_| {
+            move |worker: &mut Worker| {
+                worker.backend().sequences_mut().remove(sequence);
+                worker.define(sequence);
+                Ok(())
+            }
+        });
+        // Nothing of that can fail.
+        _ = removed;
+    }
+
+    pub(super) fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
+        self.check_at_rest(sequence)?;
+        self.keep_now(sequence)?;
+        let parts = self.all(&[sequence], |_| {
+            move |worker: &mut Worker| worker.backend().take_snapshot(sequence)
+        });
+        Ok(Snapshot::of(parts?))
+    }
+
+    pub(super) fn restore(
+        &mut self,
+        sequence: SequenceId,
+        parts: &[SnapshotPart],
+    ) -> Result<(), EngineError> {
+        self.check_at_rest(sequence)?;
+        assert_eq!(parts.len(), self.len(), "a snapshot of as many stages");
+        let length = parts.first().map_or(0, SnapshotPart::length);
+        self.all(&[sequence], |index| {
+            let part = parts[index].clone();
+            move |worker: &mut Worker| {
+                worker.backend().restore(sequence, &part)?;
+                worker.define(sequence);
+                Ok(())
+            }
+        })?;
+        self.set_length(sequence, length);
+        Ok(())
+    }
+
+    /// Pages that a snapshot of a sequence takes.
+    pub(super) fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
+        let pages =
+            self.links.iter().enumerate().map(|(index, link)| match link.view.shares_pages() {
+                true => Ok(0),
+                false => self.on(index, &[], move |worker| {
+                    Ok(worker.backend().sequences().snapshot_pages(sequence, length))
+                }),
+            });
+        pages.map(|pages| pages.unwrap_or(0)).max().unwrap_or(0)
+    }
+
+    /// Keeps the first tokens of a round. The stages hear of it with the next batch.
+    pub(super) fn keep_first(
+        &mut self,
+        sequence: SequenceId,
+        tokens: usize,
+    ) -> Result<(), EngineError> {
+        let place = self.place(sequence);
+        if place.kept.is_some() || place.round < 2 || !(1..=place.round).contains(&tokens) {
+            let found = format!("the last batch of a sequence was no round of {tokens} tokens");
+            return Err(EngineError::Request(found));
+        }
+        place.length -= place.round - tokens;
+        (place.kept, place.round) = (Some(tokens), 0);
+        Ok(())
+    }
+
+    /// Has the stages hear now of what is kept of a round.
+    pub(super) fn keep_now(&mut self, sequence: SequenceId) -> Result<(), EngineError> {
+        let Some(tokens) = self.place(sequence).kept.take() else { return Ok(()) };
+        let kept = self.all(&[sequence], |_| {
+            move |worker: &mut Worker| worker.backend().keep_first(sequence, tokens)
+        });
+        kept.map(|_| ())
+    }
+
+    fn check_at_rest(&self, sequence: SequenceId) -> Result<(), EngineError> {
+        if self.places[sequence.place()].ahead > 0 {
+            let found = "a batch of this sequence is under way".to_owned();
+            return Err(EngineError::Request(found));
+        }
+        Ok(())
+    }
+
+    /// After a panic out of any call or batch: forgets all sequences but those of `live`, and cancels the batches of
+    /// others. Batches of `live` go on.
+    pub(super) fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
+        self.release();
+        let lost = |order: &Order| order.runs.iter().any(|(it, _)| !live.contains(it));
+        for order in self.under_way.iter().filter(|order| lost(order)) {
+            order.cancelled.store(true, Ordering::Relaxed);
+        }
+        // Even one that waits behind a batch which the last stage keeps ends now.
+        self.all(&[], |_| |_: &mut Worker| Ok(()))?;
+        let mut kept = Vec::new();
+        while self.under_way.iter().any(|order| lost(order)) {
+            let Some(moving) = self.mailbox.take(Duration::from_millis(50)) else { continue };
+            if lost(&moving.order) {
+                self.forget(&moving.order);
+                self.release_of(moving.order.ticket);
+            } else {
+                kept.push(moving);
+            }
+        }
+        self.mailbox.put_back(kept);
+        self.marks.clear();
+        for (place, known) in self.places.iter_mut().enumerate() {
+            if !live.contains(&SequenceId(place as u32)) {
+                *known = Place::default();
+            }
+        }
+        let live = live.to_vec();
+        let recovered = self.all(&[], |_| {
+            let live = live.clone();
+            move |worker: &mut Worker| worker.recover(&live)
+        });
+        recovered.map(|_| ())
+    }
+}

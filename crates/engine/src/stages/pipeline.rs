@@ -1,0 +1,369 @@
+//! The engine's side of several stages: a thread for each, batches under way, and what is known of sequences without
+//! asking a thread.
+//!
+//! Calls go to every stage in one order, and the engine's thread waits for all of them: what one call changes every
+//! stage has changed before the next. Batches are given to the first stage and come back from the last one. No sequence
+//! of a batch under way is otherwise touched.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use store::LayerId;
+use store::cache::StoreCounters;
+
+use super::Stage;
+use super::batch::{Counted, Failure, Mailbox, Message, Moving, Order, StageWork, Ticket};
+use super::calls::settle;
+use super::worker::{Fittings, Worker};
+use crate::EngineError;
+use crate::backend::{Backend, Purpose, Run, SequenceId, Snapshot};
+use crate::model::StageTimes;
+use crate::model::program::Program;
+use crate::sequences::SequencesView;
+use crate::weights::{MatrixId, TableId};
+
+/// Batches that may be under way for each stage: one of answers, one of prompts, and one of each that waits.
+const BATCHES_A_STAGE: usize = 4;
+/// Calls that may wait for a stage.
+const CALLS: usize = 16;
+
+/// How a batch ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// Its tokens are part of their sequences.
+    Done,
+    /// Its sequences must be dropped, unless the first stage refused it.
+    Failed(EngineError),
+    /// An operation panicked over it; its sequences must be dropped.
+    Panicked(Box<dyn std::any::Any + Send>),
+}
+
+/// A batch that has ended.
+#[derive(Debug)]
+pub struct Collected {
+    /// Which.
+    pub ticket: Ticket,
+    /// How.
+    pub ended: Ended,
+    /// Where the time of its stages went.
+    pub times: StageTimes,
+}
+
+/// A stage from outside its thread.
+pub(super) struct Link {
+    layers: Range<usize>,
+    /// `None` once it is to end.
+    pub(super) inbox: Option<SyncSender<Message>>,
+    thread: Option<JoinHandle<()>>,
+    pub(super) view: SequencesView,
+    counted: Arc<Counted>,
+}
+
+/// What is known of a place for a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) length: usize,
+    /// Tokens of batches under way.
+    pub(super) ahead: usize,
+    /// Tokens of its last run, where that was a round.
+    pub(super) round: usize,
+    /// How many of these are kept, once the stages hear of it.
+    pub(super) kept: Option<usize>,
+}
+
+/// What no batch changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fixed {
+    pub(super) cut_tokens: usize,
+    pub(super) answers_replay: bool,
+    pub(super) joint_tokens: usize,
+    pub(super) round_tokens: usize,
+}
+
+/// Several stages.
+pub(crate) struct Pipeline {
+    pub(super) links: Vec<Link>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) places: Vec<Place>,
+    pub(super) fixed: Fixed,
+    pub(super) under_way: Vec<Arc<Order>>,
+    next: u64,
+    /// The batch whose logits may be asked for.
+    pub(super) held: Option<Ticket>,
+    /// Snapshots of the marks of batches that have ended.
+    pub(super) marks: Vec<(SequenceId, Snapshot)>,
+    /// Rows of logits that were asked for last.
+    pub(super) rows: Vec<f32>,
+}
+
+impl Pipeline {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// No thread can be started, or a device cannot be used from another.
+    pub(super) fn start(
+        stages: Vec<Stage>,
+        program: &Arc<Program>,
+        given: &[(LayerId, TableId)],
+        embedding: MatrixId,
+    ) -> Result<Self, EngineError> {
+        let mailbox = Arc::new(Mailbox::default());
+        let devices = || stages.iter().map(|stage| stage.backend.as_ref());
+        let fixed = Fixed {
+            cut_tokens: devices().map(Backend::cut_tokens).max().unwrap_or(1),
+            answers_replay: devices().all(Backend::answers_replay),
+            joint_tokens: devices().map(Backend::joint_tokens).min().unwrap_or(0),
+            round_tokens: devices().map(Backend::round_tokens).min().unwrap_or(1),
+        };
+        let batches = BATCHES_A_STAGE * stages.len();
+        let mut links = Vec::with_capacity(stages.len());
+        let mut next = None;
+        // From the last one, which each before it sends to.
+        for (index, Stage { layers, mut backend }) in stages.into_iter().enumerate().rev() {
+            let (sender, inbox) = sync_channel(batches + CALLS);
+            backend.prepare(Arc::clone(program));
+            let (view, counted) = (backend.sequences().view(), Arc::new(Counted::default()));
+            let own = given.iter().filter(|(layer, _)| layers.contains(&layer.index()));
+            let fittings = Fittings {
+                backend,
+                layers: layers.clone(),
+                program: Arc::clone(program),
+                given: own.copied().collect(),
+                embedding: (index == 0).then_some(embedding),
+                inbox,
+                next: next.replace(sender.clone()),
+                mailbox: Arc::clone(&mailbox),
+                counted: Arc::clone(&counted),
+            };
+            let builder = std::thread::Builder::new().name(format!("stage-{index}"));
+            let thread = builder.spawn(move || Worker::new(fittings).run()).map_err(|error| {
+                EngineError::Request(format!("no thread for stage {index}: {error}"))
+            })?;
+            links.push(Link { layers, inbox: Some(sender), thread: Some(thread), view, counted });
+        }
+        links.reverse();
+        let places = links.iter().map(|link| link.view.places()).min().unwrap_or(0);
+        let mut pipeline = Self {
+            links,
+            mailbox,
+            places: vec![Place::default(); places],
+            fixed,
+            under_way: Vec::with_capacity(batches),
+            next: 0,
+            held: None,
+            marks: Vec::new(),
+            rows: Vec::new(),
+        };
+        pipeline.all(&[], |_| |worker: &mut Worker| worker.backend().enter_thread())?;
+        Ok(pipeline)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.links.iter().map(|link| link.layers.clone())
+    }
+
+    pub(super) fn views(&self) -> impl Iterator<Item = &SequencesView> {
+        self.links.iter().map(|link| &link.view)
+    }
+
+    pub(super) fn place(&mut self, sequence: SequenceId) -> &mut Place {
+        &mut self.places[sequence.place()]
+    }
+
+    /// Tokens that the sequence holds.
+    pub(super) fn length(&self, sequence: SequenceId) -> usize {
+        self.places[sequence.place()].length
+    }
+
+    /// The same with those under way.
+    pub(super) fn length_ahead(&self, sequence: SequenceId) -> usize {
+        let place = self.places[sequence.place()];
+        place.length + place.ahead
+    }
+
+    /// Sets what is known of a sequence's length.
+    pub(super) fn set_length(&mut self, sequence: SequenceId, length: usize) {
+        *self.place(sequence) = Place { length, ..Place::default() };
+    }
+}
+
+/// Batches.
+impl Pipeline {
+    /// Whether a batch is under way, or has ended and was not collected.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Counts signs of life of all stages.
+    pub(crate) fn pulse(&self) -> u64 {
+        self.mailbox.pulse.load(Ordering::Relaxed)
+    }
+
+    /// Layers that a batch has passed.
+    pub(crate) fn layers(&self, ticket: Ticket) -> usize {
+        let order = self.under_way.iter().find(|order| order.ticket == ticket);
+        order.map_or(0, |order| order.layers.load(Ordering::Relaxed))
+    }
+
+    /// Tokens of batches under way that may still take pages.
+    pub(super) fn tokens_ahead(&self) -> impl Iterator<Item = usize> {
+        self.under_way.iter().flat_map(|order| order.runs.iter().map(|(_, tokens)| tokens.len()))
+    }
+
+    pub(crate) fn submit(
+        &mut self,
+        runs: &[Run<'_>],
+        purpose: Purpose,
+        marks: &[usize],
+    ) -> Result<Ticket, EngineError> {
+        let limit = BATCHES_A_STAGE * self.len();
+        if self.under_way.len() >= limit {
+            return Err(EngineError::Request(format!(
+                "{limit} batches are under way; no more fit"
+            )));
+        }
+        for run in runs {
+            let other = |order: &&Arc<Order>| {
+                (order.purpose, purpose) != (Purpose::Prompt, Purpose::Prompt)
+                    && order.runs.iter().any(|(sequence, _)| *sequence == run.sequence)
+            };
+            if self.under_way.iter().find(other).is_some() {
+                let found = "a batch of this sequence is under way".to_owned();
+                return Err(EngineError::Request(found));
+            }
+        }
+        let mut kept = Vec::new();
+        for run in runs {
+            let place = self.place(run.sequence);
+            kept.extend(place.kept.take().map(|tokens| (run.sequence, tokens)));
+            place.ahead += run.tokens.len();
+        }
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        let order = Arc::new(Order {
+            ticket,
+            runs: runs.iter().map(|run| (run.sequence, run.tokens.to_vec())).collect(),
+            purpose,
+            marks: marks.to_vec(),
+            kept,
+            cancelled: AtomicBool::new(false),
+            layers: AtomicUsize::new(0),
+            mailbox: Arc::clone(&self.mailbox),
+        });
+        self.under_way.push(Arc::clone(&order));
+        self.mailbox.under_way.fetch_add(1, Ordering::Relaxed);
+        let moving = Moving {
+            order,
+            residual: Vec::new(),
+            failure: None,
+            changed: false,
+            marks: Vec::with_capacity(self.len()),
+            times: StageTimes::default(),
+        };
+        if let Some(first) = &self.links[0].inbox {
+            _ = first.send(Message::Batch(Box::new(moving)));
+        }
+        Ok(ticket)
+    }
+
+    /// Gives a batch up: it ends soon, as cancelled if it is not done.
+    pub(crate) fn cancel(&self, ticket: Ticket) {
+        if let Some(order) = self.under_way.iter().find(|order| order.ticket == ticket) {
+            order.cancelled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A batch that has ended; waits for one until a layer of a prompt is passed, at most for `patience`. Logits of the
+    /// one before it cannot be asked for any more.
+    pub(crate) fn collect(&mut self, patience: Duration) -> Option<Collected> {
+        self.release();
+        let Some(moving) = self.mailbox.take(patience) else {
+            let ended = |link: &Link| link.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            assert!(!self.links.iter().any(ended), "a stage's thread has ended");
+            return None;
+        };
+        let Moving { order, failure, marks, times, .. } = *moving;
+        let ticket = order.ticket;
+        let ended = match failure {
+            None => {
+                self.held = Some(ticket);
+                Ended::Done
+            }
+            Some(Failure::Error(error)) => Ended::Failed(error),
+            Some(Failure::Panic(payload)) => Ended::Panicked(payload),
+        };
+        self.forget(&order);
+        if matches!(ended, Ended::Done) {
+            for (sequence, tokens) in &order.runs {
+                let place = self.place(*sequence);
+                place.length += tokens.len();
+                place.round = if order.purpose == Purpose::Answers { tokens.len() } else { 0 };
+            }
+            self.marks.extend(super::joined_marks(marks));
+        }
+        Some(Collected { ticket, ended, times })
+    }
+
+    /// No batch of these is under way any more.
+    pub(super) fn forget(&mut self, order: &Order) {
+        self.under_way.retain(|it| it.ticket != order.ticket);
+        for (sequence, tokens) in &order.runs {
+            let place = self.place(*sequence);
+            place.ahead = place.ahead.saturating_sub(tokens.len());
+        }
+    }
+
+    /// Logits of the batch collected last are not asked for any more.
+    pub(crate) fn release(&mut self) {
+        if let Some(ticket) = self.held.take() {
+            self.release_of(ticket);
+        }
+    }
+
+    pub(super) fn release_of(&self, ticket: Ticket) {
+        if let Some(last) = self.links.last().and_then(|link| link.inbox.as_ref()) {
+            _ = last.send(Message::Release(ticket));
+        }
+    }
+}
+
+/// Counts.
+impl Pipeline {
+    /// What each stage counts of experts: of now while nothing is under way, else of its last batches.
+    pub(super) fn counters(&self) -> Vec<StoreCounters> {
+        let now = |index: usize| {
+            let pending = self.call(index, &[], |worker| Ok(worker.counters()));
+            settle(pending.wait()).unwrap_or_default()
+        };
+        let links = self.links.iter().enumerate();
+        links
+            .map(|(index, it)| if self.is_busy() { it.counted.experts() } else { now(index) })
+            .collect()
+    }
+
+    pub(super) fn work(&self) -> impl Iterator<Item = StageWork> {
+        self.links.iter().map(|link| link.counted.work())
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        for order in &self.under_way {
+            order.cancelled.store(true, Ordering::Relaxed);
+        }
+        self.release();
+        self.links.iter_mut().for_each(|link| link.inbox = None);
+        for link in &mut self.links {
+            // A thread's panics end there.
+            _ = link.thread.take().map(JoinHandle::join);
+        }
+    }
+}

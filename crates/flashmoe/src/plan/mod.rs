@@ -13,6 +13,7 @@ mod slots;
 pub(crate) mod stages;
 pub(crate) mod sweep;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -28,7 +29,7 @@ use engine::model::ngram::NgramHash;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StorePlan};
-use store::format::{Checkpoint, Tensor, TokenizerSource};
+use store::format::{Checkpoint, ProjectionShape, Tensor, TokenizerSource};
 use store::rows::RowStore;
 
 use crate::arguments::{
@@ -38,7 +39,7 @@ use crate::arguments::{
 use crate::failure::Failure;
 use crate::progress::{say, tell};
 use crate::requantisation;
-use device::{Choice, DevicePlan};
+use device::{Choice, DevicePlan, FoundDevice};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
@@ -74,8 +75,8 @@ pub(crate) struct Plan {
     pub(crate) least_memory: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) backend: CpuOptions,
-    /// The GPU's part; `None` when the processor computes.
-    pub(crate) device: Option<DevicePlan>,
+    /// The GPU's part of each stage; empty when the processor computes.
+    pub(crate) devices: Vec<DevicePlan>,
     /// Why no GPU was taken, where one was looked for.
     pub(crate) no_device: Option<String>,
     /// Everything in the process's memory but the slots.
@@ -164,31 +165,29 @@ impl Plan {
             None => device::choose_for(arguments, serves)?,
         };
         if let Choice::Gpu(found) = &choice
-            && found.portable.is_none()
+            && found.iter().any(|found| found.portable.is_none())
             && arguments.draft != DraftChoice::Off
         {
             cuda::check_rounds(&config, &model.program).map_err(Failure::engine)?;
         }
         let (found, no_device) = match choice {
-            Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
-            Choice::Cpu { because } => (None, because),
+            Choice::Gpu(found) => {
+                let within = |it: FoundDevice| it.within(arguments, budget, stages.len());
+                (found.into_iter().map(within).collect(), None)
+            }
+            Choice::Cpu { because } => (Vec::new(), because),
         };
-        let sizing = found.as_ref().map_or(budget, |found| found.budget);
+        let sizing = match found.iter().map(|found| found.budget).sum() {
+            0 => budget,
+            all => all,
+        };
         let mut backend = backend_options(arguments, &config, sizing, seats)?;
-        let device = match found {
-            None => None,
-            Some(found) => {
-                let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
+        let devices = match found.is_empty() {
+            true => Vec::new(),
+            false => {
                 let pages = snapshot_pages(&config, &backend, budget);
-                if arguments.prefill_chunk.is_none() {
-                    let options = cuda_options(arguments, &backend, pages);
-                    let chunk = found.chunk(&config, &catalog, &records, &options);
-                    backend.batch_tokens = chunk.max(backend.sequences).max(backend.round_tokens);
-                }
-                let options = cuda_options(arguments, &backend, pages);
-                let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes));
-                let kv = arguments.kv;
-                Some(DevicePlan::new(found, &config, &catalog, &records, slot, options, kv)?)
+                let model = (&config, &catalog, &*shapes);
+                plan_devices(arguments, found, model, &stages, (&mut backend, pages))?
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
@@ -196,7 +195,7 @@ impl Plan {
         let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
         let trunk = stages::trunk_bytes(&stages, &catalog);
         let constant = floor::Constant { trunk, process, stages: &stages };
-        if device.is_none() {
+        if devices.is_empty() {
             let chunk = sweep::streaming_chunk(
                 arguments,
                 &checkpoint,
@@ -208,23 +207,26 @@ impl Plan {
             backend.batch_tokens = chunk.unwrap_or(backend.batch_tokens);
         }
         let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
-        let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);
+        let pages = devices.first().map_or(0, |device| device.options.snapshot_pages as u64);
         let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
         let snapshots = states + pages * page;
         let requests = RequestPlan::of(seats, budget, &backend);
-        let mut parts = match &device {
-            None => floor::parts(&config, &backend, constant),
-            Some(device) => vec![
-                Part { name: "GPU's buffers, slots and all", bytes: device.shared_bytes() },
+        let mut parts = match devices.is_empty() {
+            true => floor::parts(&config, &backend, constant),
+            false => vec![
+                Part {
+                    name: "GPU's buffers, slots and all",
+                    bytes: devices.iter().map(DevicePlan::shared_bytes).sum(),
+                },
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
                 Part { name: "snapshots", bytes: snapshots },
-                Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES },
+                Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES * drivers(&devices) },
             ],
         };
         parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
         let least_memory =
-            device.is_none().then(|| floor::least_memory(arguments, &config, constant, seats));
+            devices.is_empty().then(|| floor::least_memory(arguments, &config, constant, seats));
         let mut plan = Self {
             least_memory: least_memory.transpose()?,
             arguments: arguments.clone(),
@@ -235,7 +237,7 @@ impl Plan {
             budget_source,
             threads,
             backend,
-            device,
+            devices,
             no_device,
             parts,
             requests,
@@ -339,13 +341,38 @@ impl Plan {
         }
     }
 
+    /// The GPU of the first stage, where GPUs compute: all are of one kind.
+    pub(crate) fn device(&self) -> Option<&DevicePlan> {
+        self.devices.first()
+    }
+
+    /// The names of the GPUs that compute, each once.
+    pub(crate) fn device_names(&self) -> Option<String> {
+        let mut names: Vec<&str> = Vec::new();
+        for device in &self.devices {
+            if !names.contains(&&*device.info.name) {
+                names.push(&device.info.name);
+            }
+        }
+        (!names.is_empty()).then(|| names.join(" and "))
+    }
+
+    /// Slots in the memory of all GPUs at the start, and the experts that they are for.
+    pub(crate) fn device_slots(&self) -> (usize, usize) {
+        let sum = |sum: (usize, usize), it: &DevicePlan| (sum.0 + it.slots.start, sum.1 + it.experts);
+        self.devices.iter().fold((0, 0), sum)
+    }
+
     /// Bytes of dense weights that a token reads: the trunk without the embedding (it reads one row of that).
     pub(crate) fn trunk_bytes_per_token(&self) -> u64 {
         let embedding = match self.config.tied_head {
             false => self.checkpoint.tensors.get("embed_tokens").map_or(0, Tensor::bytes),
             true => 0,
         };
-        let trunk = self.device.as_ref().map_or(&self.parts[0], |device| &device.parts[0]).bytes;
+        let trunk = match self.devices.is_empty() {
+            true => self.parts[0].bytes,
+            false => self.devices.iter().map(|device| device.parts[0].bytes).sum(),
+        };
         trunk.saturating_sub(embedding)
     }
 
@@ -368,13 +395,55 @@ fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> us
     (options.sequences * context).min(share as usize).max(context)
 }
 
-/// The limits of a batch as a GPU's backend takes them.
+/// The GPU's part of each stage. Where no chunk was asked for, `backend` gets the longest that is right for all of them.
+///
+/// # Errors
+/// Less memory than a batch needs.
+fn plan_devices(
+    arguments: &ModelArguments,
+    found: Vec<FoundDevice>,
+    (config, catalog, shapes): (&ModelConfig, &Catalog<'_>, &[Option<[ProjectionShape; 3]>]),
+    stages: &[StagePlan],
+    (backend, pages): (&mut CpuOptions, usize),
+) -> Result<Vec<DevicePlan>> {
+    let all = found.into_iter().zip(stages).map(|(found, stage)| {
+        let records = StorePlan::resident(stage.checkpoint()).map_err(Failure::store)?;
+        Ok((found, catalog.of_layers(stage.layers.clone()), records, stage.layers.clone()))
+    });
+    let all = all.collect::<Result<Vec<_>>>()?;
+    if arguments.prefill_chunk.is_none() {
+        let chunks = all.iter().map(|(found, catalog, records, layers)| {
+            let options = cuda_options(arguments, backend, pages, layers);
+            found.chunk(config, catalog, records, &options)
+        });
+        let chunk = chunks.min().unwrap_or(backend.batch_tokens);
+        backend.batch_tokens = chunk.max(backend.sequences).max(backend.round_tokens);
+    }
+    let plan = |(found, catalog, records, layers): (FoundDevice, Catalog<'_>, StorePlan, _)| {
+        let options = cuda_options(arguments, backend, pages, &layers);
+        let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes[layers]));
+        DevicePlan::new(found, config, &catalog, &records, slot, options, arguments.kv)
+    };
+    all.into_iter().map(plan).collect()
+}
+
+/// Devices whose drivers take memory of the process: each of them once.
+fn drivers(devices: &[DevicePlan]) -> u64 {
+    let mut all: Vec<usize> = devices.iter().map(|device| device.info.ordinal).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.len() as u64
+}
+
+/// The limits of a batch as the backend of a GPU takes them that computes some layers.
 pub(crate) fn cuda_options(
     arguments: &ModelArguments,
     options: &CpuOptions,
     snapshot_pages: usize,
+    layers: &Range<usize>,
 ) -> CudaOptions {
     CudaOptions {
+        layers: layers.clone(),
         batch_tokens: options.batch_tokens,
         logit_rows: options.logit_rows,
         sequences: options.sequences,

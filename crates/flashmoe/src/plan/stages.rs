@@ -41,19 +41,19 @@ pub(super) fn cut(
     let layers = checkpoint.experts.len();
     let devices = arguments.device.all();
     let split = &arguments.split;
+    if let Some(caps) = arguments.vram.as_ref().filter(|caps| !caps.fits(devices.len())) {
+        let (shown, count) = (&arguments.device, devices.len());
+        let reason = format!(
+            "--vram {caps}: give one size, or one for each of the {count} devices of --device {shown}"
+        );
+        return Err(Failure::usage(reason).into());
+    }
     if devices.len() == 1 {
         if *split != Split::Auto {
             let reason = "--split cuts the layers of a model for several devices: --device cpu,cpu";
             return Err(Failure::usage(reason).into());
         }
         return Ok(vec![StagePlan::new(0..layers, Arc::clone(checkpoint))]);
-    }
-    if let Some(device) = devices.iter().find(|device| **device != DeviceChoice::Cpu) {
-        let shown = &arguments.device;
-        let reason = format!(
-            "--device {shown}: GPUs do not compute stages of a model yet; give {device} alone, or cpu,cpu"
-        );
-        return Err(Failure::usage(reason).into());
     }
     let ranges = match split {
         Split::Layers(counts) => by_counts(counts),
@@ -75,6 +75,18 @@ pub(super) fn cut(
         return Err(refuse(found).into());
     }
     Stages::check(layers, &ranges).map_err(|error| refuse(error.to_string()))?;
+    let behind = |range: &Range<usize>| {
+        range.end < layers && checkpoint.experts[range.end - 1].is_none()
+    };
+    if devices[0] != DeviceChoice::Cpu
+        && let Some(range) = ranges.iter().find(|range| behind(range))
+    {
+        let last = range.end - 1;
+        let found = format!(
+            "a stage would end with layer {last}, which has no experts: a GPU's ends with one that has"
+        );
+        return Err(refuse(found).into());
+    }
     let stage = |range: Range<usize>| {
         let own = Arc::new(checkpoint.experts_of(&range));
         StagePlan::new(range, own)

@@ -3,9 +3,7 @@
 //! cut into two stages and one into as many as there are layers, all on one adapter, each stage a device of its own.
 
 use engine::backend::cpu::KvType;
-use engine::backend::gpu::{
-    Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces, Prediction,
-};
+use engine::backend::gpu::{Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces, Prediction};
 use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
 use engine::engine::Engine;
 use engine::model::Model;

@@ -124,8 +124,7 @@ pub(crate) fn engine_on(
     routing: Routing,
 ) -> (Engine, Arc<ExpertStore>) {
     let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
-    let (backend, store) =
-        backend_on(gpu, (&checkpoint, &config), slots, limits, options, routing);
+    let (backend, store) = backend_on(gpu, (&checkpoint, &config), slots, limits, options, routing);
     (Engine::new(config, model, Box::new(backend), chunk), store)
 }
 

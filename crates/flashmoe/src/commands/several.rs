@@ -107,13 +107,15 @@ impl Crew {
         for ((model, whole), share) in models.iter_mut().zip(whole).zip(shares) {
             model.model.memory = Some(ByteSize(share));
             if !whole.plan.devices.is_empty() {
-                model.model.vram = vram.map(|vram| VramCaps::each(ByteSize(vram / together as u64)));
+                model.model.vram =
+                    vram.map(|vram| VramCaps::each(ByteSize(vram / together as u64)));
             }
             planned.push(match plan(model) {
                 Err(error) if is_memory(&error) => {
                     // It works with everything, and then alone.
                     model.model.memory = Some(ByteSize(memory));
-                    model.model.vram = whole.plan.device().and(vram).map(|vram| VramCaps::each(ByteSize(vram)));
+                    model.model.vram =
+                        whole.plan.device().and(vram).map(|vram| VramCaps::each(ByteSize(vram)));
                     plan(model)?
                 }
                 planned => planned?,

@@ -273,10 +273,7 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
 ///
 /// # Errors
 /// The first stage with which more is asked of a device than it has free, and what all of its stages ask for.
-fn budgets(
-    free: &[(usize, u64)],
-    vram: Option<&VramCaps>,
-) -> Result<Vec<u64>, (usize, u64)> {
+fn budgets(free: &[(usize, u64)], vram: Option<&VramCaps>) -> Result<Vec<u64>, (usize, u64)> {
     let of_stage = |(stage, &(ordinal, free_bytes)): (usize, &(usize, u64))| {
         let on_it = || free.iter().enumerate().filter(move |(_, it)| it.0 == ordinal);
         let Some(caps) = vram else {

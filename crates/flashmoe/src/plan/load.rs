@@ -119,7 +119,9 @@ impl Plan {
             };
             let catalog = catalog(stage);
             let backend = match &device.portable {
-                Some(adapter) => self.on_any_gpu(declared, &catalog, (stage, device), adapter, &part)?,
+                Some(adapter) => {
+                    self.on_any_gpu(declared, &catalog, (stage, device), adapter, &part)?
+                }
                 None => self.on_cuda(declared, &catalog, (stage, device), &part)?,
             };
             stages.push(Stage { layers: stage.layers.clone(), backend });

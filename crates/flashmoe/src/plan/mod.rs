@@ -4,6 +4,7 @@
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
 pub(crate) mod device;
+mod devices;
 mod floor;
 pub(crate) mod language;
 pub(crate) mod load;
@@ -13,13 +14,12 @@ mod slots;
 pub(crate) mod stages;
 pub(crate) mod sweep;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
-use engine::backend::cuda::{self, CudaOptions, Prediction};
+use engine::backend::cuda;
 use engine::backend::gpu;
 use engine::drafts::ROUND_TOKENS;
 use engine::model::Model;
@@ -29,17 +29,18 @@ use engine::model::ngram::NgramHash;
 use engine::weights::{Catalog, PART_BYTES};
 use kernels::{Arithmetic, DeltaForm};
 use store::cache::{SlotBudget, StorePlan};
-use store::format::{Checkpoint, ProjectionShape, Tensor, TokenizerSource};
+use store::format::{Checkpoint, Tensor, TokenizerSource};
 use store::rows::RowStore;
 
 use crate::arguments::{
     ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
-    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice,
+    KvTypeChoice, ModelArguments, RoutingChoice,
 };
 use crate::failure::Failure;
 use crate::progress::{say, tell};
 use crate::requantisation;
 use device::{Choice, DevicePlan, FoundDevice};
+use devices::{drivers, plan_devices};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
@@ -220,7 +221,10 @@ impl Plan {
                 },
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
                 Part { name: "snapshots", bytes: snapshots },
-                Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES * drivers(&devices) },
+                Part {
+                    name: "tokenizer and process",
+                    bytes: process + DRIVER_BYTES * drivers(&devices),
+                },
             ],
         };
         parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
@@ -341,28 +345,6 @@ impl Plan {
         }
     }
 
-    /// The GPU of the first stage, where GPUs compute: all are of one kind.
-    pub(crate) fn device(&self) -> Option<&DevicePlan> {
-        self.devices.first()
-    }
-
-    /// The names of the GPUs that compute, each once.
-    pub(crate) fn device_names(&self) -> Option<String> {
-        let mut names: Vec<&str> = Vec::new();
-        for device in &self.devices {
-            if !names.contains(&&*device.info.name) {
-                names.push(&device.info.name);
-            }
-        }
-        (!names.is_empty()).then(|| names.join(" and "))
-    }
-
-    /// Slots in the memory of all GPUs at the start, and the experts that they are for.
-    pub(crate) fn device_slots(&self) -> (usize, usize) {
-        let sum = |sum: (usize, usize), it: &DevicePlan| (sum.0 + it.slots.start, sum.1 + it.experts);
-        self.devices.iter().fold((0, 0), sum)
-    }
-
     /// Bytes of dense weights that a token reads: the trunk without the embedding (it reads one row of that).
     pub(crate) fn trunk_bytes_per_token(&self) -> u64 {
         let embedding = match self.config.tied_head {
@@ -393,72 +375,6 @@ fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> us
     let page = Requirements::key_value_bytes_per_token(config, options) * PAGE_TOKENS as u64;
     let share = (budget as f64 * PAGES_SHARE) as u64 / page.max(1);
     (options.sequences * context).min(share as usize).max(context)
-}
-
-/// The GPU's part of each stage. Where no chunk was asked for, `backend` gets the longest that is right for all of them.
-///
-/// # Errors
-/// Less memory than a batch needs.
-fn plan_devices(
-    arguments: &ModelArguments,
-    found: Vec<FoundDevice>,
-    (config, catalog, shapes): (&ModelConfig, &Catalog<'_>, &[Option<[ProjectionShape; 3]>]),
-    stages: &[StagePlan],
-    (backend, pages): (&mut CpuOptions, usize),
-) -> Result<Vec<DevicePlan>> {
-    let all = found.into_iter().zip(stages).map(|(found, stage)| {
-        let records = StorePlan::resident(stage.checkpoint()).map_err(Failure::store)?;
-        Ok((found, catalog.of_layers(stage.layers.clone()), records, stage.layers.clone()))
-    });
-    let all = all.collect::<Result<Vec<_>>>()?;
-    if arguments.prefill_chunk.is_none() {
-        let chunks = all.iter().map(|(found, catalog, records, layers)| {
-            let options = cuda_options(arguments, backend, pages, layers);
-            found.chunk(config, catalog, records, &options)
-        });
-        let chunk = chunks.min().unwrap_or(backend.batch_tokens);
-        backend.batch_tokens = chunk.max(backend.sequences).max(backend.round_tokens);
-    }
-    let plan = |(found, catalog, records, layers): (FoundDevice, Catalog<'_>, StorePlan, _)| {
-        let options = cuda_options(arguments, backend, pages, &layers);
-        let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes[layers]));
-        DevicePlan::new(found, config, &catalog, &records, slot, options, arguments.kv)
-    };
-    all.into_iter().map(plan).collect()
-}
-
-/// Devices whose drivers take memory of the process: each of them once.
-fn drivers(devices: &[DevicePlan]) -> u64 {
-    let mut all: Vec<usize> = devices.iter().map(|device| device.info.ordinal).collect();
-    all.sort_unstable();
-    all.dedup();
-    all.len() as u64
-}
-
-/// The limits of a batch as the backend of a GPU takes them that computes some layers.
-pub(crate) fn cuda_options(
-    arguments: &ModelArguments,
-    options: &CpuOptions,
-    snapshot_pages: usize,
-    layers: &Range<usize>,
-) -> CudaOptions {
-    CudaOptions {
-        layers: layers.clone(),
-        batch_tokens: options.batch_tokens,
-        logit_rows: options.logit_rows,
-        sequences: options.sequences,
-        snapshots: options.snapshots,
-        snapshot_pages,
-        context: options.context,
-        kv_type: options.kv_type,
-        top_k: options.top_k,
-        prediction: match arguments.predict {
-            PredictChoice::Off => Prediction::Off,
-            PredictChoice::On => Prediction::On,
-            PredictChoice::Auto => Prediction::Auto,
-        },
-        round_tokens: options.round_tokens,
-    }
 }
 
 /// How keys and values are stored: as asked, else as the model was trained.

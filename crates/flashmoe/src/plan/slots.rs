@@ -84,35 +84,35 @@ impl Plan {
         !self.devices.is_empty() && self.devices.iter().all(DevicePlan::holds_all)
     }
 
-    /// [`StorePlan::budget_over`], but for stages whose GPU holds all of its records: those take what records pass
-    /// through, and the others share the rest.
+    /// [`StorePlan::budget_over`]; behind GPUs bytes are shared out by what each stage has outside of its GPU's memory,
+    /// which is what it will miss there. A stage whose GPU holds all of its records takes what they pass through.
     fn budget_over(
         &self,
         checkpoints: &[Arc<Checkpoint>],
         minimum: usize,
     ) -> Result<Vec<(StorePlan, SlotBudget)>, StoreError> {
-        let through = |stage: usize| self.devices.get(stage).is_some_and(DevicePlan::holds_all);
-        let stages = 0..checkpoints.len();
-        let mut budget = self.slot_budget;
-        if self.passes_through() || !stages.clone().any(through) {
-            return StorePlan::budget_over(checkpoints, budget, minimum);
-        }
-        let mut plans: Vec<Option<(StorePlan, SlotBudget)>> = vec![None; checkpoints.len()];
-        for stage in stages.clone().filter(|&stage| through(stage)) {
-            let plan = StorePlan::budget(&checkpoints[stage], SlotBudget::Steps(1), minimum)?;
-            budget = match budget {
-                SlotBudget::Bytes(bytes) => SlotBudget::Bytes(bytes.saturating_sub(plan.bytes())),
-                other => other,
-            };
-            plans[stage] = Some((plan, SlotBudget::Steps(1)));
-        }
-        let others: Vec<usize> = stages.filter(|&stage| !through(stage)).collect();
-        let rest: Vec<_> = others.iter().map(|&stage| Arc::clone(&checkpoints[stage])).collect();
-        let shared = StorePlan::budget_over(&rest, budget, minimum)?;
-        for (stage, plan) in others.into_iter().zip(shared) {
-            plans[stage] = Some(plan);
-        }
-        Ok(plans.into_iter().flatten().collect())
+        let all = |budget| StorePlan::budget_over(checkpoints, budget, minimum);
+        let bytes = match self.slot_budget {
+            SlotBudget::Bytes(bytes) if checkpoints.len() > 1 && !self.devices.is_empty() => bytes,
+            budget => return all(budget),
+        };
+        let least = all(SlotBudget::Steps(1))?;
+        let needs: Vec<u64> = least.iter().map(|(plan, _)| plan.bytes()).collect();
+        let Some(rest) = bytes.checked_sub(needs.iter().sum()) else {
+            return all(self.slot_budget);
+        };
+        let outside = checkpoints.iter().zip(&self.devices).map(|(checkpoint, device)| {
+            let inside = (device.slots.full * device.slot_bytes) as u64;
+            if device.holds_all() { 0 } else { checkpoint.expert_bytes().saturating_sub(inside) }
+        });
+        let outside: Vec<u64> = outside.collect();
+        let sum = u128::from(outside.iter().sum::<u64>().max(1));
+        let plan = |((checkpoint, need), outside): ((&Arc<Checkpoint>, u64), u64)| {
+            let more = u128::from(rest) * u128::from(outside) / sum;
+            let budget = SlotBudget::Bytes(need + more as u64);
+            Ok((StorePlan::budget(checkpoint, budget, minimum)?, budget))
+        };
+        checkpoints.iter().zip(needs).zip(outside).map(plan).collect()
     }
 
     /// Slots that one step needs: the experts of one layer for every sequence.

@@ -484,7 +484,11 @@ impl Buffers {
                 inputs: pinned(sizes.input_rows() * sizes.tokens)?,
                 rows: pinned(sizes.logit_rows)?,
                 tokens: pinned(sizes.logit_rows)?,
-                ranked: pinned_long(if sizes.ends() { launch::draw_words(sizes.vocabulary) } else { 0 })?,
+                ranked: pinned_long(if sizes.ends() {
+                    launch::draw_words(sizes.vocabulary)
+                } else {
+                    0
+                })?,
                 status: pinned(launch::STATUS_WORDS)?,
                 uses: pinned(step_pairs.max(sizes.pairs))?,
                 ring: pinned_long(sizes.ring)?,

@@ -304,7 +304,8 @@ pub fn describe(
         experts: &of_experts,
         guess: &|_| None,
     };
-    prepare(program, &(0..program.layers.len()), &facts).listings(&Kind::ALL.map(Kind::name), Launch::describe)
+    prepare(program, &(0..program.layers.len()), &facts)
+        .listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 
 /// Whether the kernels compute an operation of a layer, as the model has it. An operation that is added is decided

@@ -141,7 +141,8 @@ pub(super) fn check_encodings(
 /// The matrices' memory, the matrices, and the decoded vectors.
 pub(super) type LoadedTrunk = (DeviceBuffer, Vec<Matrix>, Vec<Vec<f32>>);
 
-/// Uploads every matrix of the catalogue's layers a part at a time. Gives their memory, the matrices and the decoded vectors.
+/// Uploads every matrix of the catalogue's layers a part at a time. Gives their memory, the matrices and the decoded
+/// vectors.
 pub(super) fn load_trunk(
     device: &Device,
     catalog: &Catalog<'_>,
@@ -164,8 +165,7 @@ pub(super) fn load_trunk(
         let [weight, scales, biases] =
             spans.map(|(piece, offset)| buffer.span::<u8>(offset, piece.len()));
         let (rows, columns) = (matrix.rows, matrix.columns);
-        matrices[id.index()] =
-            Matrix::new(matrix.encoding, rows, columns, weight, scales, biases);
+        matrices[id.index()] = Matrix::new(matrix.encoding, rows, columns, weight, scales, biases);
         Ok(())
     })?;
     Ok((buffer, matrices, vectors))

@@ -130,8 +130,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let copied = prefetched(&|f| f.bus_copied);
     let prefetch_reads = prefetched(&|f| f.disk_read);
     let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
-    let each =
-        |count: u64| plan.device().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
+    let each = |count: u64| plan.device().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
     let first: Vec<f64> =
         samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
@@ -193,9 +192,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let Value::Object(mut fields) = fields else { unreachable!("written as an object above") };
     let tiers = tiers(samples, on_device.1).into_iter();
     // All rows have the same columns.
-    fields.extend(
-        tiers.map(|(name, value)| (name, plan.device().map_or(Value::Null, |_| value))),
-    );
+    fields.extend(tiers.map(|(name, value)| (name, plan.device().map_or(Value::Null, |_| value))));
     fields.extend(queue(samples));
     fields.extend(phases(plan, samples));
     fields.insert("model".to_owned(), crate::models::short_name(&arguments.model).into());

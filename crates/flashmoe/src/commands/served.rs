@@ -202,7 +202,7 @@ fn numerics(plan: &Plan, contents: u64) -> u64 {
 
 /// What decides the last bits of what a GPU computes.
 fn kind(device: &DevicePlan) -> (&str, (i32, i32)) {
-    (&device.info.name, device.info.capability)
+    (&*device.info.name, device.info.capability)
 }
 
 /// The cut, where GPUs differ whose last bits do: bits then depend on where each layer is.

@@ -145,7 +145,6 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "sd": round(deviation, 3),
         "runs": samples.len(),
         "device": plan.device_names().unwrap_or_else(|| "cpu".to_owned()),
-        "stages": plan.stages.len(),
         "mode": mode(plan),
         "budget GiB": round(plan.budget as f64 / (1u64 << 30) as f64, 2),
         "VRAM GiB": plan.device().map(|_| {
@@ -195,6 +194,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     fields.extend(tiers.map(|(name, value)| (name, plan.device().map_or(Value::Null, |_| value))));
     fields.extend(queue(samples));
     fields.extend(phases(plan, samples));
+    fields.insert("stages".to_owned(), plan.stages.len().into());
     fields.insert("model".to_owned(), crate::models::short_name(&arguments.model).into());
     fields.insert("size GiB".to_owned(), gibibytes(model_bytes(plan)).into());
     fields.insert("commit".to_owned(), env!("FLASHMOE_COMMIT").into());

@@ -27,8 +27,8 @@ impl<Launch> Default for Prepared<Launch> {
 }
 
 impl<Launch> Prepared<Launch> {
-    /// Lists for each of `kinds`, of the layers that a device computes. `first` is a device's table: what the first operations of a list become in a layer of
-    /// a batch of a kind, and how many they are.
+    /// Lists for each of `kinds`, of the layers that a device computes. `first` is a device's table: what the first
+    /// operations of a list become in a layer of a batch of a kind, and how many they are.
     pub(super) fn new<Kind: Copy>(
         program: &Program,
         computed: &Range<usize>,

@@ -42,7 +42,7 @@ impl Plan {
     }
 }
 
-/// The GPU's part of each stage. Where no chunk was asked for, `backend` gets the longest that is right for all of them.
+/// The GPU's part of each stage. Where no chunk was asked for, `backend` gets the longest that is right for all.
 ///
 /// # Errors
 /// Less memory than a batch needs.

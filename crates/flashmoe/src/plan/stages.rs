@@ -1,8 +1,8 @@
 //! How a model's layers are cut into stages, one for each device of `--device`.
 //!
 //! Without `--split A,B,...` the largest stage is as small as it can be, counted in bytes of weights and experts, and
-//! where `--vram` caps devices one by one against its cap: a device's share of its memory decides what it finds there. A
-//! cut lies behind a layer with experts.
+//! where `--vram` caps devices one by one against its cap: a device's share of its memory decides what it finds there.
+//! A cut lies behind a layer with experts.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Goal: `--device cpu,cpu` answers as `--device cpu` does, to the bit, whatever the split and the storage; what is no
-//! split of the model, or no devices that can share one, is refused with the reason; so do GPUs. Method: the real binary
-//! on golden nets; lavapipe, where it is installed (`FLASHMOE_GPU_TESTS=1` makes its absence a failure); plans for GPUs
-//! that are not here.
+//! split of the model, or no devices that can share one, is refused with the reason; so do GPUs. Method: the real
+//! binary on golden nets; lavapipe, where it is installed (`FLASHMOE_GPU_TESTS=1` makes its absence a failure); plans
+//! for GPUs that are not here.
 
 use crate::support;
 

@@ -10,10 +10,10 @@ SECONDS = 300
 
 
 class Server:
-    """`serve MODEL --device cuda` on a free port; `tail` has its output."""
+    """`serve MODEL --device DEVICE` on a free port; `tail` has its output."""
 
-    def __init__(self, program, model, options):
-        command = [program, "serve", model, "--port", "0", "--device", "cuda", *options]
+    def __init__(self, program, model, options, device="cuda"):
+        command = [program, "serve", model, "--port", "0", "--device", device, *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.tail = []
         for line in self.process.stdout:

@@ -92,10 +92,10 @@ fn stage_line(layers: &Range<usize>, spent: &StoreCounters, waited: Duration) ->
     let decode = &spent.decode;
     let hits = 100.0 * decode.hits as f64 / decode.requests.max(1) as f64;
     let (first, last, asked) = (layers.start, layers.end - 1, decode.requests);
-    let read = ByteSize(spent.bytes_read);
+    let (read, tiers) = (ByteSize(spent.bytes_read), tiers(spent));
     let waited = waited.as_secs_f64();
     format!(
-        "\nlayers {first} to {last}: expert hits {hits:.1} % of {asked} · read {read} · waited for its \
+        "\nlayers {first} to {last}: expert hits {hits:.1} % of {asked}{tiers} · read {read} · waited for its \
          neighbours {waited:.2} s"
     )
 }
@@ -195,6 +195,8 @@ mod tests {
             tiers(&spent),
             " · in GPU memory 80.0 %, in RAM 15.0 %, 12 copied to the GPU and 11 back, 3 in both"
         );
+        let line = stage_line(&(4..8), &spent);
+        assert!(line.starts_with("\nlayers 4 to 7: expert hits 95.0 % of 1000 · in GPU"), "{line}");
         (spent.device.given_up, spent.device.slots, spent.device.cache_bytes) = (24, 900, 40 << 20);
         let line = tiers(&spent);
         let grown = ", 3 in both, 24 gave way to keys and values (40.00 MiB): 900 slots";

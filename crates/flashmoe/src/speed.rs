@@ -56,7 +56,7 @@ impl Speeds {
             None => probe_disk(&plan.checkpoint, record)?.speed,
             Some(folder) => probe_folder(folder, record)?.speed,
         };
-        Ok(match &plan.device {
+        Ok(match plan.device() {
             None => Self {
                 disk,
                 memory: kernels::probe::read_bandwidth(plan.threads),
@@ -86,8 +86,8 @@ impl Speeds {
     /// Those that a plan for another machine assumes; products of the processor are this one's where they are left out.
     pub(crate) fn assumed(machine: &AssumedMachine, plan: &Plan) -> Result<Self> {
         let AssumedMachine { disk, memory, gpu, compute, .. } = *machine;
-        let bus = gpu.filter(|_| plan.device.is_some()).map(|(_, bus)| bus);
-        let compute = match (&plan.device, compute) {
+        let bus = gpu.filter(|_| !plan.devices.is_empty()).map(|(_, bus)| bus);
+        let compute = match (plan.device(), compute) {
             (Some(_), _) => 0.0,
             (None, Some(compute)) => compute,
             (None, None) => products(plan)?,

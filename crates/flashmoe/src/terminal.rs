@@ -129,8 +129,8 @@ impl Terminal {
             return Err(no_template().into());
         }
         if arguments.stats {
-            match (&plan.device, &plan.no_device) {
-                (Some(device), _) => say(&format!("runs on {}", device.info.name)),
+            match (plan.device_names(), &plan.no_device) {
+                (Some(names), _) => say(&format!("runs on {names}")),
                 (None, Some(reason)) => say(&format!("runs on the processor: {reason}")),
                 (None, None) => {}
             }

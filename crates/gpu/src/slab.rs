@@ -38,7 +38,8 @@ impl Planes {
 /// Dense matrices in the order in which they were added.
 #[derive(Default)]
 pub struct Trunk {
-    matrices: Vec<Planes>,
+    /// `None` where a number was left out.
+    matrices: Vec<Option<Planes>>,
 }
 
 impl Trunk {
@@ -67,13 +68,22 @@ impl Trunk {
             at += padded(plane.len());
         }
         let (rows, columns) = (matrix.rows, matrix.columns);
-        self.matrices.push(Planes { packing, rows, columns, buffer, places });
+        self.matrices.push(Some(Planes { packing, rows, columns, buffer, places }));
         Ok(())
     }
 
+    /// Leaves out numbers, of matrices that another device has: the next one is number `index`.
+    pub fn skip_to(&mut self, index: usize) {
+        assert!(index >= self.matrices.len(), "matrices come in order");
+        self.matrices.resize(index, None);
+    }
+
     /// The matrix that was added as number `index`.
+    ///
+    /// # Panics
+    /// When that was left out.
     pub fn matrix(&self, index: usize) -> &Planes {
-        &self.matrices[index]
+        self.matrices[index].as_ref().expect("a matrix of this device")
     }
 }
 

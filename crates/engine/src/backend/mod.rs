@@ -15,6 +15,7 @@ pub mod cuda;
 pub mod gpu;
 mod prepared;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,6 +23,7 @@ use store::LayerId;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
+use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
 pub use crate::model::register::Register;
 use crate::weights::{MatrixId, TableId, VectorId};
@@ -69,6 +71,17 @@ const NORM_BEFORE_HEAD: &str = "models without a norm before the head are refuse
 
 /// What a device says that cannot compute a range of layers.
 const WHOLE_MODELS: &str = "this device computes whole models only";
+
+/// Refuses a range of layers that the model does not have.
+fn check_layers(layers: &Range<usize>, config: &ModelConfig) -> Result<(), EngineError> {
+    let count = config.layers.len();
+    if layers.is_empty() || layers.end > count {
+        let Range { start, end } = layers;
+        let found = format!("layers {start} to {end} of a model of {count} layers");
+        return Err(EngineError::Request(found));
+    }
+    Ok(())
+}
 
 /// Refuses a batch that the plan does not allow: too many tokens, or one outside the vocabulary.
 fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), EngineError> {

@@ -1,5 +1,7 @@
 //! The lists of launches that a device makes of a program, once: by kind of batch, layer and stage.
 
+use std::ops::Range;
+
 use store::LayerId;
 
 use crate::model::program::{LayerProgram, Op, Program, Stage};
@@ -25,10 +27,11 @@ impl<Launch> Default for Prepared<Launch> {
 }
 
 impl<Launch> Prepared<Launch> {
-    /// Lists for each of `kinds`. `first` is a device's table: what the first operations of a list become in a layer of
-    /// a batch of a kind, and how many they are.
+    /// Lists for each of `kinds`, of the layers that a device computes. `first` is a device's table: what the first
+    /// operations of a list become in a layer of a batch of a kind, and how many they are.
     pub(super) fn new<Kind: Copy>(
         program: &Program,
+        computed: &Range<usize>,
         kinds: &[Kind],
         first: impl Fn(Kind, LayerId, &[Op]) -> (Launch, usize),
     ) -> Self {
@@ -44,7 +47,10 @@ impl<Launch> Prepared<Launch> {
         let layers = |&kind: &Kind| {
             let of = |(index, layer): (usize, &LayerProgram)| {
                 let id = LayerId(index as u16);
-                Stage::ALL.map(|stage| launches(kind, id, layer.stage(stage)))
+                Stage::ALL.map(|stage| match computed.contains(&index) {
+                    true => launches(kind, id, layer.stage(stage)),
+                    false => Vec::new(),
+                })
             };
             program.layers.iter().enumerate().map(of).collect()
         };

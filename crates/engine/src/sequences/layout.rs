@@ -100,12 +100,7 @@ pub(crate) struct SequenceLayout {
 }
 
 impl SequenceLayout {
-    /// Of a device that computes all layers: rows of `kv_type`, in the device's form.
-    pub(crate) fn new(config: &ModelConfig, kv_type: KvType, form: RowForm) -> Self {
-        Self::of_layers(config, &(0..config.layers.len()), kv_type, form)
-    }
-
-    /// Of a device that computes these layers.
+    /// Of a device that computes these layers: rows of `kv_type`, in the device's form.
     pub(crate) fn of_layers(
         config: &ModelConfig,
         computed: &Range<usize>,

@@ -19,7 +19,8 @@ fn layout(case: &str) -> Arc<SequenceLayout> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
     let checkpoint = store::format::open(&folder.join("model")).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
-    Arc::new(SequenceLayout::new(&config, KvType::F16, RowForm::Rows))
+    let layers = 0..config.layers.len();
+    Arc::new(SequenceLayout::of_layers(&config, &layers, KvType::F16, RowForm::Rows))
 }
 
 /// Memory whose content nobody has written.

@@ -12,16 +12,18 @@ impl Catalog<'_> {
         self.vectors[vector.index()].joined = true;
     }
 
-    /// Vectors that are held in one buffer: runs of their numbers, and values of each run.
+    /// Vectors that are held in one buffer: runs of their numbers, and values of each run; 0 of those that are not
+    /// loaded.
     pub fn vector_runs(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
         let mut runs: Vec<(Range<usize>, usize)> = Vec::new();
-        for (index, place) in self.vectors.iter().enumerate() {
+        let lengths = self.vectors.iter().zip(self.loaded_lengths());
+        for (index, (place, values)) in lengths.enumerate() {
             match runs.last_mut().filter(|_| place.joined) {
                 Some((run, length)) => {
                     run.end += 1;
-                    *length += place.length;
+                    *length += values;
                 }
-                None => runs.push((index..index + 1, place.length)),
+                None => runs.push((index..index + 1, values)),
             }
         }
         runs.into_iter()

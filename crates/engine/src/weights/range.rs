@@ -6,6 +6,8 @@
 
 use std::ops::Range;
 
+use kernels::format::Encoding;
+
 use super::{Catalog, MatrixPlace};
 
 /// The part of a model that a weight belongs to.
@@ -56,6 +58,16 @@ impl Catalog<'_> {
     /// Whether a part is loaded.
     pub(super) fn loads(&self, part: Part) -> bool {
         self.loaded.as_ref().is_none_or(|layers| part.is_with(layers))
+    }
+
+    /// Rows, columns and encoding of each matrix that is loaded, in order.
+    pub fn loaded(&self) -> impl Iterator<Item = (usize, usize, Encoding)> {
+        self.loaded_matrices().map(|place| (place.rows, place.columns, place.encoding()))
+    }
+
+    /// Values of each vector declared, in order; 0 of one that is not loaded.
+    pub fn loaded_lengths(&self) -> impl Iterator<Item = usize> {
+        self.vectors.iter().map(|place| if self.loads(place.part) { place.length } else { 0 })
     }
 
     /// The matrices that are loaded, in order.

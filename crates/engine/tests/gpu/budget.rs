@@ -62,6 +62,7 @@ fn what_the_driver_allocates_is_within_the_requirements() {
         options.slots = SlotBudget::Steps(1);
         let (slots, slot_bytes) = (config.moe.top_k + 2, slot_bytes(&shapes));
         let limits = GpuOptions {
+            layers: 0..config.layers.len(),
             batch_tokens: CHUNK,
             logit_rows: 8,
             sequences: 3,

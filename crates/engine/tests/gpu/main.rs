@@ -10,6 +10,7 @@ mod in_place;
 mod launches;
 #[path = "../it/sequences/mod.rs"]
 mod sequences;
+mod stages;
 mod steps;
 mod support;
 mod windows;

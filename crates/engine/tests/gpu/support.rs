@@ -15,6 +15,7 @@ use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::routing::Routing;
+use engine::stages::Stage;
 use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::format::Checkpoint;
@@ -64,7 +65,9 @@ pub(crate) fn engine(
 
 /// The limits of a case's backend.
 pub(crate) fn limits(case: &str, kv_type: KvType, pieces: Pieces) -> GpuOptions {
+    let config = opened(case).1;
     GpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: CHUNK,
         logit_rows: 8,
         sequences: 3,
@@ -72,7 +75,7 @@ pub(crate) fn limits(case: &str, kv_type: KvType, pieces: Pieces) -> GpuOptions 
         snapshot_pages: 24,
         context: CONTEXT,
         kv_type,
-        top_k: opened(case).1.moe.top_k,
+        top_k: config.moe.top_k,
         pieces,
         prediction: Prediction::Off,
     }
@@ -120,12 +123,56 @@ pub(crate) fn engine_on(
     chunk: usize,
     routing: Routing,
 ) -> (Engine, Arc<ExpertStore>) {
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &model.program, &catalog, &shapes).unwrap();
-    let records = config.layers.len() * config.moe.experts;
-    let store = Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap());
+    let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
+    let (backend, store) = backend_on(gpu, (&checkpoint, &config), slots, limits, options, routing);
+    (Engine::new(config, model, Box::new(backend), chunk), store)
+}
+
+/// An engine whose stages begin with these layers but the first: each on a device and with a store of its own, with
+/// slots for so many records.
+pub(crate) fn engine_cut(
+    adapter: &Adapter,
+    case: &str,
+    cuts: &[usize],
+    slots: usize,
+    limits: &GpuOptions,
+    routing: &Routing,
+) -> Engine {
+    let (checkpoint, config) = opened(case);
+    let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
+    let starts = std::iter::once(0).chain(cuts.iter().copied());
+    let ends = cuts.iter().copied().chain([config.layers.len()]);
+    let stages = starts.zip(ends).map(|(start, end)| {
+        let limits = GpuOptions { layers: start..end, ..limits.clone() };
+        let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
+        options.slots = SlotBudget::Steps(1);
+        let gpu = Gpu::open(adapter.clone()).unwrap();
+        let model = (&checkpoint, &config);
+        let (backend, _) = backend_on(gpu, model, slots, limits, options, routing.clone());
+        Stage { layers: start..end, backend: Box::new(backend) }
+    });
+    let stages = stages.collect();
+    Engine::over(config, model, stages, CHUNK).unwrap()
+}
+
+/// A backend of the layers that its limits say.
+fn backend_on(
+    gpu: Gpu,
+    (checkpoint, config): (&Arc<Checkpoint>, &ModelConfig),
+    slots: usize,
+    limits: GpuOptions,
+    options: StoreOptions,
+    routing: Routing,
+) -> (GpuBackend, Arc<ExpertStore>) {
+    let mut catalog = Catalog::new(checkpoint);
+    let model = Model::declare(config, &mut catalog).unwrap();
+    let shapes = expert_shapes(checkpoint, config).unwrap();
+    check_model(config, &model.program, &catalog, &shapes).unwrap();
+    let layers = limits.layers.clone();
+    catalog.restrict(layers.clone());
+    let records = layers.len() * config.moe.experts;
+    let own = Arc::new(checkpoint.experts_of(&layers));
+    let store = Arc::new(ExpertStore::open(own, options).unwrap());
     let memory = ExpertMemory {
         store: Arc::clone(&store),
         slot_bytes: slot_bytes(&shapes),
@@ -143,5 +190,5 @@ pub(crate) fn engine_on(
     let outside = store.report().mode == StorageMode::Resident && slots < records;
     assert_eq!(backend.host_copies(), outside && !shares);
     backend.set_routing(routing).unwrap();
-    (Engine::new(config, model, Box::new(backend), chunk), store)
+    (backend, store)
 }

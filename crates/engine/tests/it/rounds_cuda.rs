@@ -3,30 +3,17 @@
 //! snapshots in between, which have what was kept applied, and prompts behind. On a machine with a GPU:
 //! `cargo test -p flashmoe-engine --test it -- --ignored rounds_cuda`.
 
-use std::ops::ControlFlow;
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use engine::backend::cpu::KvType;
-use engine::backend::cuda::{
-    CudaBackend, CudaOptions, ExpertMemory, Prediction, SlotShare, check_model,
-};
 use engine::backend::{Run, Uncancelled};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
-use engine::model::Model;
-use engine::model::config::ModelConfig;
-use engine::model::mixture::expert_shapes;
-use engine::routing::Routing;
-use engine::weights::Catalog;
-use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions, StorePlan};
-use store::trunk::LoadMode;
 
+use crate::nvidia::{On, engine_on};
 use crate::rounds::{CONTEXT, PROMPT, run_steps, splits};
 use crate::sequences::{bits, feed, text};
 
 /// Delta layers of three forms, attention alone, windows, latent rows, compressed rows, heads of two shapes.
-const CASES: [&str; 9] = [
+pub(crate) const CASES: [&str; 9] = [
     "qwen35-calm-hf",
     "qwen35-calm-mlx-mixed",
     "qwen35-calm-mlxlm-4bit",
@@ -40,56 +27,9 @@ const CASES: [&str; 9] = [
 /// Tokens behind all rounds.
 const BEHIND: usize = 70;
 
-/// Where the golden checkpoints lie: the crate's folder at run time, where it was told, for binaries that travel.
-fn golden() -> PathBuf {
-    let folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    folder.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).join("../../tests/golden")
-}
-
 /// An engine with rounds of so many tokens, and with a slot for one of `part` records.
 fn engine_of(case: &str, kv_type: KvType, round_tokens: usize, part: usize) -> Engine {
-    let checkpoint = Arc::new(store::format::open(&golden().join(case).join("model")).unwrap());
-    let config = ModelConfig::read(&checkpoint.config).unwrap();
-    let mut catalog = Catalog::new(&checkpoint);
-    let model = Model::declare(&config, &mut catalog).unwrap();
-    let shapes = expert_shapes(&checkpoint, &config).unwrap();
-    check_model(&config, &model.program, &catalog, &shapes).unwrap();
-    let mut options = StoreOptions::new(StorageMode::Budget, 3 * config.moe.top_k);
-    options.slots = SlotBudget::Steps(1);
-    let records = StorePlan::resident(&checkpoint).unwrap();
-    let slot_bytes = records.classes.iter().map(|class| class.slot_bytes).max().unwrap();
-    let memory = ExpertMemory {
-        store: Arc::new(ExpertStore::open(checkpoint.clone(), options).unwrap()),
-        slot_bytes,
-        device_slots: SlotShare::fixed(records.experts() / part),
-        progress: None,
-    };
-    let limits = CudaOptions {
-        batch_tokens: 64,
-        logit_rows: 8,
-        sequences: 3,
-        snapshots: 6,
-        snapshot_pages: 24,
-        context: CONTEXT,
-        kv_type,
-        top_k: config.moe.top_k,
-        prediction: Prediction::Off,
-        round_tokens,
-    };
-    let mut routing = Routing::default();
-    routing.set_routers(model.program.routers(), model.program.router_biases());
-    let backend = CudaBackend::new(
-        config.clone(),
-        &catalog,
-        LoadMode::Read,
-        memory,
-        &shapes,
-        routing,
-        0,
-        limits,
-        &mut |_| ControlFlow::Continue(()),
-    );
-    Engine::new(config, model, Box::new(backend.unwrap()), 64)
+    engine_on(case, &On { kv_type, context: CONTEXT, round_tokens, part, ..On::one() })
 }
 
 fn check_splits(case: &str, kv_type: KvType, part: usize, order: usize) {

@@ -48,7 +48,7 @@ fn room_of(engine: &mut Engine) -> (usize, usize) {
 
 /// Everything that can be seen of some work: prompts that share chunks, marks, answers together, rounds that keep less
 /// than they ran, passes put aside, snapshots, their files, and sequences that go on from both.
-fn seen(engine: &mut Engine) -> Vec<Vec<u32>> {
+pub(crate) fn seen(engine: &mut Engine) -> Vec<Vec<u32>> {
     let whole = text(3, PAGE_TOKENS + 90);
     let mut seen = Vec::new();
     let sequence = engine.create_sequence().unwrap();

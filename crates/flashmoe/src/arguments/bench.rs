@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{
     ArithmeticChoice, ByteSize, DeltaChoice, Devices, DraftChoice, DriverArguments, IoChoice,
     KvChoice, KvTypeChoice, LoadChoice, ModelArguments, PolicyChoice, PredictChoice, RoutingChoice,
-    SlotCount, Split, StorageChoice, memory_size,
+    SlotCount, Split, StorageChoice, VramCaps, memory_size,
 };
 
 /// `flashmoe bench`. Options that take lists are combined: every combination is planned, loaded and
@@ -46,7 +46,7 @@ pub(crate) struct BenchArguments {
     /// Layers of each of several devices
     #[arg(long, value_name = "LAYERS", default_value = "auto")]
     pub(crate) split: Split,
-    /// Hard caps on the GPU memory taken (list)
+    /// Hard caps on the GPU memory taken (list); with several devices one for each, or one value for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) vram: Vec<ByteSize>,
     /// Guess on the GPU, one layer early, which experts come next (list)
@@ -151,11 +151,20 @@ pub(crate) enum OutputChoice {
 }
 
 impl BenchArguments {
+    /// The caps of each combination: of several devices one list.
+    fn vram_caps(&self) -> Vec<VramCaps> {
+        if self.device.all().len() > 1 && self.vram.len() > 1 {
+            return vec![VramCaps::of_stages(self.vram.clone())];
+        }
+        self.vram.iter().copied().map(VramCaps::each).collect()
+    }
+
     /// Every combination of the lists, each with room for a conversation of `context` tokens.
     pub(crate) fn combinations(&self, context: usize) -> Vec<ModelArguments> {
         let mut all = Vec::new();
         let optional = |len: usize| 0..len.max(1);
-        let caps = optional(self.vram.len())
+        let vrams = self.vram_caps();
+        let caps = optional(vrams.len())
             .flat_map(|vram| optional(self.memory.len()).map(move |memory| (vram, memory)));
         let gpus = caps.flat_map(|(vram, memory)| {
             self.predict.iter().map(move |&predict| (vram, memory, predict))
@@ -174,7 +183,7 @@ impl BenchArguments {
                                         model: self.model.clone(),
                                         device: self.device.clone(),
                                         split: self.split.clone(),
-                                        vram: self.vram.get(vram).copied(),
+                                        vram: vrams.get(vram).cloned(),
                                         predict,
                                         driver: self.driver,
                                         memory: self.memory.get(memory).copied(),

@@ -43,7 +43,7 @@ pub(crate) use trace::{
 };
 use values::on_full;
 pub(crate) use values::{
-    Age, ByteSize, DeviceChoice, Devices, SlotCount, Split, memory_size, token_count,
+    Age, ByteSize, DeviceChoice, Devices, SlotCount, Split, VramCaps, memory_size, token_count,
 };
 
 /// The version with its commit.

@@ -8,7 +8,7 @@ use engine::drafts::{DraftSource, Drafting};
 
 use super::DriverArguments;
 use super::repetition::RepetitionArguments;
-use super::values::{ByteSize, Devices, SlotCount, Split, memory_size, seed};
+use super::values::{ByteSize, Devices, SlotCount, Split, VramCaps, memory_size, seed};
 use crate::failure::Failure;
 
 /// The model and how it is held.
@@ -30,8 +30,8 @@ pub(crate) struct ModelArguments {
     )]
     pub(crate) context: Option<u32>,
     /// What computes: `auto`, `cpu`, `cuda` or `cuda:N` (NVIDIA), `gpu` or `gpu:N` (any GPU through Vulkan or Metal);
-    /// `auto` takes the first usable NVIDIA GPU, else the processor. Several, as in `cpu,cpu`, compute a range of the
-    /// layers each; GPUs do not yet
+    /// `auto` takes the first usable NVIDIA GPU, else the processor. Several of one kind, as in `cuda:0,cuda:1`,
+    /// compute a range of the layers each
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Devices,
     /// Layers of each of several devices: `auto`, or as in `20,20`; answers stay the same
@@ -45,9 +45,10 @@ pub(crate) struct ModelArguments {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     pub(crate) threads: Option<u16>,
-    /// Hard cap on the GPU memory taken (default: what is free, less a reserve)
-    #[arg(long, value_name = "SIZE", value_parser = memory_size, help_heading = "Memory and disk")]
-    pub(crate) vram: Option<ByteSize>,
+    /// Hard cap on the GPU memory taken (default: what is free, less a reserve). Of several devices each, or as in
+    /// `10G,8G` one after the other
+    #[arg(long, value_name = "SIZE", help_heading = "Memory and disk")]
+    pub(crate) vram: Option<VramCaps>,
     /// Guess on the GPU, one layer early, which experts come next, and fetch what is not in its memory; answers
     /// stay the same
     #[arg(long, value_name = "WHEN", default_value = "off", help_heading = "GPU")]

@@ -136,6 +136,47 @@ impl fmt::Display for Age {
     }
 }
 
+/// `--vram`: a cap for each device, or one for each of several, in their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VramCaps(Vec<ByteSize>);
+
+impl VramCaps {
+    /// The same for each.
+    pub(crate) fn each(size: ByteSize) -> Self {
+        Self(vec![size])
+    }
+
+    /// One for each stage; there is one at least.
+    pub(crate) fn of_stages(sizes: Vec<ByteSize>) -> Self {
+        Self(sizes)
+    }
+
+    /// The cap of a device; `None` where fewer were given.
+    pub(crate) fn of(&self, stage: usize) -> Option<ByteSize> {
+        if let [size] = self.0[..] { Some(size) } else { self.0.get(stage).copied() }
+    }
+
+    /// Whether they are those of so many devices.
+    pub(crate) fn fits(&self, devices: usize) -> bool {
+        self.0.len() == 1 || self.0.len() == devices
+    }
+}
+
+impl FromStr for VramCaps {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(memory_size).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for VramCaps {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<_> = self.0.iter().map(ByteSize::to_string).collect();
+        out.write_str(&sizes.join(","))
+    }
+}
+
 /// A number of slots, or the fewest that work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotCount {
@@ -319,6 +360,20 @@ mod tests {
         assert_eq!("cpu,cpu,cpu".parse::<Devices>().unwrap().all().len(), 3);
         for text in ["", "cpu,", "cpu,gpu", "cuda,gpu:0", "auto,auto", "auto,cpu"] {
             assert!(text.parse::<Devices>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn caps_are_of_each_device_or_of_one_after_the_other() {
+        let one: VramCaps = "10G".parse().unwrap();
+        assert_eq!((one.of(0), one.of(3)), (Some(ByteSize(10 << 30)), Some(ByteSize(10 << 30))));
+        assert!(one.fits(1) && one.fits(4));
+        let two: VramCaps = "10G,512M".parse().unwrap();
+        assert_eq!((two.of(1), two.of(2)), (Some(ByteSize(512 << 20)), None));
+        assert!(two.fits(2) && !two.fits(1) && !two.fits(3));
+        assert_eq!(two.to_string(), "10.00 GiB,512 MiB");
+        for text in ["", "10G,", "10", "10G,ten"] {
+            assert!(text.parse::<VramCaps>().is_err(), "{text}");
         }
     }
 

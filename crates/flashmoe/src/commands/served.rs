@@ -14,6 +14,7 @@ use store::format::{Checkpoint, SourceKind};
 use crate::arguments::{ModelArguments, ServeArguments};
 use crate::examples::Examples;
 use crate::failure::Failure;
+use crate::plan::device::DevicePlan;
 use crate::plan::language::LanguageBeside;
 use crate::plan::load::Tell;
 use crate::plan::{Plan, Seats};
@@ -73,7 +74,7 @@ impl Served {
         let Planned { plan, card } = planned;
         let Common { arguments, system, log } = &self.common;
         // A GPU routes by itself and does not report its choices.
-        let heat = plan.device.is_none().then(|| {
+        let heat = plan.devices.is_empty().then(|| {
             let (layers, experts) = (plan.config.layers.len(), plan.config.moe.experts);
             Heat::new(layers, experts)
         });
@@ -195,23 +196,38 @@ fn fingerprint(plan: &Plan) -> u64 {
 
 /// The same for a snapshot of another host, of a model with these contents.
 fn numerics(plan: &Plan, contents: u64) -> u64 {
-    let device = plan.device.as_ref();
-    let device = device.map(|device| (&device.info.name, device.info.capability));
+    let device = plan.device().map(kind);
     folded(contents, &format!("{} {device:?}", arithmetic(plan)))
+}
+
+/// What decides the last bits of what a GPU computes.
+fn kind(device: &DevicePlan) -> (&str, (i32, i32)) {
+    (&*device.info.name, device.info.capability)
+}
+
+/// The cut, where GPUs differ whose last bits do: bits then depend on where each layer is.
+fn mixed_cut(plan: &Plan) -> String {
+    let kinds: Vec<_> = plan.devices.iter().map(kind).collect();
+    if kinds.windows(2).all(|pair| pair[0] == pair[1]) {
+        return String::new();
+    }
+    let cut: Vec<_> = plan.stages.iter().map(|stage| &stage.layers).zip(kinds).collect();
+    format!(" {cut:?}")
 }
 
 /// What decides the bits of a state, in addition to the model. Processors of all kinds agree.
 fn arithmetic(plan: &Plan) -> String {
     let backend = &plan.backend;
-    let device = plan.device.as_ref().map_or("cpu", |_| "gpu");
+    let device = plan.device().map_or("cpu", |_| "gpu");
     format!(
-        "{:?} {:?} {} {:?} {:?} {device} {}",
+        "{:?} {:?} {} {:?} {:?} {device} {}{}",
         backend.kv_type,
         backend.delta_form,
         backend.top_k,
         plan.arguments.arithmetic,
         plan.arguments.routing,
         env!("CARGO_PKG_VERSION"),
+        mixed_cut(plan),
     )
 }
 

@@ -12,9 +12,10 @@ use server::work::{Loading, Worker};
 use store::shown::quoted;
 
 use super::served::{Common, Planned, Served};
-use crate::arguments::ByteSize;
+use crate::arguments::{ByteSize, VramCaps};
 use crate::failure::{Failure, in_words};
 use crate::plan::Plan;
+use crate::plan::device::DevicePlan;
 use crate::plan::language::LanguageBeside;
 use crate::progress::say;
 
@@ -91,21 +92,30 @@ impl Crew {
         check_names(&whole)?;
         let together = models[0].common.arguments.models_max.map_or(models.len(), usize::from);
         let together = together.min(models.len());
+        if whole.len() > 1
+            && let Some(spread) = whole.iter().find(|it| it.plan.devices.len() > 1)
+        {
+            let shown = &spread.plan.arguments.device;
+            let reason = format!("--device {shown}: several models share one GPU; name one");
+            return Err(Failure::usage(reason).into());
+        }
         let memory = whole[0].plan.budget;
-        let vram = whole.iter().filter_map(|it| it.plan.device.as_ref()).map(|it| it.budget).max();
+        let vram = whole.iter().flat_map(|it| &it.plan.devices).map(|it| it.budget).max();
         let leasts: Vec<u64> = whole.iter().map(|it| it.plan.least_memory.unwrap_or(0)).collect();
         let shares = shares(memory, &leasts, together);
         let mut planned = Vec::new();
         for ((model, whole), share) in models.iter_mut().zip(whole).zip(shares) {
             model.model.memory = Some(ByteSize(share));
-            if whole.plan.device.is_some() {
-                model.model.vram = vram.map(|vram| ByteSize(vram / together as u64));
+            if !whole.plan.devices.is_empty() {
+                model.model.vram =
+                    vram.map(|vram| VramCaps::each(ByteSize(vram / together as u64)));
             }
             planned.push(match plan(model) {
                 Err(error) if is_memory(&error) => {
                     // It works with everything, and then alone.
                     model.model.memory = Some(ByteSize(memory));
-                    model.model.vram = whole.plan.device.as_ref().and(vram).map(ByteSize);
+                    model.model.vram =
+                        whole.plan.device().and(vram).map(|vram| VramCaps::each(ByteSize(vram)));
                     plan(model)?
                 }
                 planned => planned?,
@@ -131,7 +141,7 @@ impl Crew {
             }
         }
         let offer = |Planned { plan, card }: &Planned| {
-            let vram = plan.device.as_ref().map_or(0, |device| device.total_bytes());
+            let vram = plan.devices.iter().map(DevicePlan::total_bytes).sum();
             let memory = plan.total_bytes() - requests(plan);
             Offer { card: card.clone(), footprint: Footprint { memory, vram } }
         };

@@ -14,7 +14,7 @@ use super::Part;
 use super::sweep::{LONGEST_CHUNK, Room};
 use crate::arguments::{
     AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, IoChoice, KvChoice,
-    KvTypeChoice, ModelArguments, PredictChoice, StorageChoice,
+    KvTypeChoice, ModelArguments, PredictChoice, StorageChoice, VramCaps,
 };
 use crate::failure::Failure;
 
@@ -34,11 +34,11 @@ pub(crate) struct FoundDevice {
 }
 
 impl FoundDevice {
-    /// Where the GPU's memory is the machine's own, takes at most this part of what the process may use, unless another
-    /// was asked for.
-    pub(crate) fn within(mut self, arguments: &ModelArguments, budget: u64) -> Self {
+    /// Where the GPU's memory is the machine's own, takes at most this part of what the process may use, with `stages`
+    /// others and itself, unless another was asked for.
+    pub(crate) fn within(mut self, arguments: &ModelArguments, budget: u64, stages: usize) -> Self {
         if is_shared(self.portable.as_ref()) && arguments.vram.is_none() {
-            self.budget = self.budget.min(budget / 4 * 3);
+            self.budget = self.budget.min(budget / 4 * 3 / stages as u64);
         }
         self
     }
@@ -61,7 +61,9 @@ impl FoundDevice {
             };
             left(true).filter(|&slots| slots >= experts).or_else(|| left(false))
         };
-        let (context, per_token) = (options.context, options.top_k * config.mixtures());
+        let layers = &config.layers[options.layers.clone()];
+        let mixtures = layers.iter().filter(|layer| layer.feed_forward.has_mixture()).count();
+        let (context, per_token) = (options.context, options.top_k * mixtures);
         Room { experts, per_token, context, longest: LONGEST_CHUNK, slots }
             .chunk(options.batch_tokens)
     }
@@ -96,8 +98,8 @@ pub(crate) fn assumed(
         return Ok(Choice::Cpu { because: None });
     };
     serves.map_err(Failure::engine)?;
-    let info = DeviceInfo {
-        ordinal: 0,
+    let info = |ordinal| DeviceInfo {
+        ordinal,
         name: AssumedMachine::gpu_name(vram),
         capability: (0, 0),
         multiprocessors: 0,
@@ -106,13 +108,17 @@ pub(crate) fn assumed(
         driver: (0, 0),
         pages: true,
     };
-    let asked = arguments.vram.map(|size| size.0);
-    let budget = asked.unwrap_or(vram.saturating_sub(RESERVE_BYTES));
-    if budget > vram {
-        let (asked, vram) = (ByteSize(budget), ByteSize(vram));
-        return Err(Failure::memory(format!("--vram {asked}: --machine has {vram}")).into());
-    }
-    Ok(Choice::Gpu(Box::new(FoundDevice { info, portable: None, budget })))
+    // A card of that size for each stage.
+    let found = (0..arguments.device.all().len()).map(|stage| {
+        let asked = arguments.vram.as_ref().and_then(|caps| caps.of(stage));
+        let budget = asked.map_or(vram.saturating_sub(RESERVE_BYTES), |size| size.0);
+        if budget > vram {
+            let (asked, vram) = (ByteSize(budget), ByteSize(vram));
+            return Err(Failure::memory(format!("--vram {asked}: --machine has {vram}")).into());
+        }
+        Ok(FoundDevice { info: info(stage), portable: None, budget })
+    });
+    Ok(Choice::Gpu(found.collect::<Result<_>>()?))
 }
 
 /// Whether the GPU's memory is the machine's own.
@@ -123,6 +129,7 @@ fn is_shared(adapter: Option<&Adapter>) -> bool {
 /// The limits of a batch as the portable backend takes them.
 pub(crate) fn portable_options(options: &CudaOptions) -> GpuOptions {
     GpuOptions {
+        layers: options.layers.clone(),
         batch_tokens: options.batch_tokens,
         logit_rows: options.logit_rows,
         sequences: options.sequences,
@@ -185,7 +192,8 @@ pub(crate) enum Choice {
         /// Why no GPU was taken, where one was looked for.
         because: Option<String>,
     },
-    Gpu(Box<FoundDevice>),
+    /// One for each stage.
+    Gpu(Vec<FoundDevice>),
 }
 
 /// Finds the device that the arguments ask for.
@@ -193,7 +201,6 @@ pub(crate) enum Choice {
 /// # Errors
 /// A device asked for by name that cannot be used, or options that it does not know.
 fn choose(arguments: &ModelArguments) -> Result<Choice> {
-    let mut portable = None;
     if arguments.io == IoChoice::Gds {
         let reason =
             "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
@@ -204,30 +211,15 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
     {
         return Err(Failure::usage(format!("{option} needs --device gpu")).into());
     }
-    let (info, named) = match arguments.device.first() {
-        DeviceChoice::Cpu => (None, false),
-        DeviceChoice::Cuda(ordinal) => {
-            let info = probe(ordinal).map_err(|error| {
-                Failure::usage(format!("--device {}: {error}", arguments.device))
-            })?;
-            (Some(info), true)
-        }
-        DeviceChoice::Gpu(number) => {
-            let adapter = gpu::choose(number).map_err(|error| {
-                Failure::usage(format!("--device {}: {error}", arguments.device))
-            })?;
-            if let Some(what) = beyond_portable(arguments) {
-                return Err(Failure::usage(format!("{what}: use --device cuda or cpu")).into());
-            }
-            let adapter = adapter
-                .with(arguments.driver.options())
-                .map_err(|error| Failure::usage(error.to_string()))?;
-            let info = described(&adapter, arguments.vram)?;
-            portable = Some(adapter);
-            (Some(info), true)
+    let (found, named) = match arguments.device.first() {
+        DeviceChoice::Cpu => (Vec::new(), false),
+        DeviceChoice::Cuda(_) | DeviceChoice::Gpu(_) => {
+            let stages = arguments.device.all().iter().enumerate();
+            let found = stages.map(|(stage, &device)| look_up(arguments, stage, device));
+            (found.collect::<Result<_>>()?, true)
         }
         DeviceChoice::Auto => match probe(0) {
-            Ok(info) => (Some(info), false),
+            Ok(info) => (vec![(info, None)], false),
             Err(error) => {
                 if let Some(option) = gpus_own(arguments) {
                     return Err(Failure::usage(format!("{option} needs a GPU: {error}")).into());
@@ -242,12 +234,12 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         },
     };
     let mapped = matches!(arguments.storage, StorageChoice::PageCache | StorageChoice::Mmap);
-    let Some(info) = info else {
+    if found.is_empty() {
         if let Some(option) = gpus_own(arguments) {
             return Err(Failure::usage(format!("{option} needs --device cuda")).into());
         }
         return Ok(Choice::Cpu { because: None });
-    };
+    }
     if mapped && !named && gpus_own(arguments).is_none() {
         let because = "the storage mode has no pinned records for a GPU to read".to_owned();
         return Ok(Choice::Cpu { because: Some(because) });
@@ -260,16 +252,66 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         let reason = format!("{what}; leave it out, or use --device cpu");
         return Err(Failure::usage(reason).into());
     }
-    let budget = match arguments.vram {
-        Some(ByteSize(asked)) if asked > info.free_bytes => {
-            let (asked, free) = (ByteSize(asked), ByteSize(info.free_bytes));
+    let free: Vec<(usize, u64)> =
+        found.iter().map(|(info, _)| (info.ordinal, info.free_bytes)).collect();
+    let budgets = match budgets(&free, arguments.vram.as_ref()) {
+        Ok(budgets) => budgets,
+        Err((stage, asked)) => {
+            let (info, asked) = (&found[stage].0, ByteSize(asked));
+            let free = ByteSize(info.free_bytes);
             let reason = format!("--vram {asked}: {} has {free} free", info.name);
             return Err(Failure::memory(reason).into());
         }
-        Some(ByteSize(asked)) => asked,
-        None => info.free_bytes.saturating_sub(RESERVE_BYTES),
     };
-    Ok(Choice::Gpu(Box::new(FoundDevice { info, portable, budget })))
+    let found = found.into_iter().zip(budgets);
+    let found = found.map(|((info, portable), budget)| FoundDevice { info, portable, budget });
+    Ok(Choice::Gpu(found.collect()))
+}
+
+/// What each stage may take of its device, by number and free bytes: as asked, else its part of what is free, less a
+/// reserve.
+///
+/// # Errors
+/// The first stage with which more is asked of a device than it has free, and what all of its stages ask for.
+fn budgets(free: &[(usize, u64)], vram: Option<&VramCaps>) -> Result<Vec<u64>, (usize, u64)> {
+    let of_stage = |(stage, &(ordinal, free_bytes)): (usize, &(usize, u64))| {
+        let on_it = || free.iter().enumerate().filter(move |(_, it)| it.0 == ordinal);
+        let Some(caps) = vram else {
+            return Ok(free_bytes.saturating_sub(RESERVE_BYTES) / on_it().count() as u64);
+        };
+        let cap = |stage| caps.of(stage).map_or(0, |size| size.0);
+        let asked: u64 = on_it().map(|(stage, _)| cap(stage)).sum();
+        if asked > free_bytes { Err((stage, asked)) } else { Ok(cap(stage)) }
+    };
+    free.iter().enumerate().map(of_stage).collect()
+}
+
+/// The device of a stage, with the adapter where the portable backend computes.
+///
+/// # Errors
+/// It cannot be used, or options that its backend does not know.
+fn look_up(
+    arguments: &ModelArguments,
+    stage: usize,
+    device: DeviceChoice,
+) -> Result<(DeviceInfo, Option<Adapter>)> {
+    let refuse = |error: String| Failure::usage(format!("--device {}: {error}", arguments.device));
+    let number = match device {
+        DeviceChoice::Gpu(number) => number,
+        DeviceChoice::Cuda(ordinal) => {
+            return Ok((probe(ordinal).map_err(|error| refuse(error.to_string()))?, None));
+        }
+        DeviceChoice::Auto | DeviceChoice::Cpu => unreachable!("a list of GPUs"),
+    };
+    let adapter = gpu::choose(number).map_err(|error| refuse(error.to_string()))?;
+    if let Some(what) = beyond_portable(arguments) {
+        return Err(Failure::usage(format!("{what}: use --device cuda or cpu")).into());
+    }
+    let adapter = adapter
+        .with(arguments.driver.options())
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let asked = arguments.vram.as_ref().and_then(|caps| caps.of(stage));
+    Ok((described(&adapter, asked)?, Some(adapter)))
 }
 
 /// Takes the processor instead where the user left the choice open and the GPU's kernels do not serve the model.
@@ -517,6 +559,20 @@ mod tests {
         ] {
             assert_eq!(processors_own(&parse(options)), None, "{options}");
         }
+    }
+
+    #[test]
+    fn stages_on_one_device_share_what_it_has_free() {
+        let (two, free) = (4 * RESERVE_BYTES, [(0, 9 * RESERVE_BYTES), (1, 3 * RESERVE_BYTES)]);
+        let caps = |text: &str| text.parse::<VramCaps>().expect(text);
+        assert_eq!(budgets(&free, None), Ok(vec![8 * RESERVE_BYTES, 2 * RESERVE_BYTES]));
+        let shared = [free[0], free[0]];
+        assert_eq!(budgets(&shared, None), Ok(vec![4 * RESERVE_BYTES; 2]));
+        assert_eq!(budgets(&shared, Some(&caps("2G"))), Ok(vec![two; 2]));
+        assert_eq!(budgets(&shared, Some(&caps("1G,2G"))), Ok(vec![two / 2, two]));
+        assert_eq!(budgets(&shared, Some(&caps("3G"))), Err((0, 6 << 30)), "both of one");
+        assert_eq!(budgets(&free, Some(&caps("2G"))), Err((1, 2 << 30)));
+        assert_eq!(budgets(&free, Some(&caps("4G,1G"))), Ok(vec![4 << 30, 1 << 30]));
     }
 
     #[test]

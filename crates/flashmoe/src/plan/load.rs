@@ -16,7 +16,7 @@ use engine::routing::Routing;
 use engine::stages::Stage;
 use engine::weights::Catalog;
 use kernels::{Compute, ComputeOptions, Isa};
-use store::cache::{ExpertStore, PolicyKind, StorageMode, StoreOptions};
+use store::cache::{ExpertStore, LoadProgress, PolicyKind, StorageMode, StoreOptions};
 use store::format::ProjectionShape;
 use store::io::{DirectIo, IoEngine};
 use store::rows::{RowOptions, RowStore};
@@ -93,19 +93,53 @@ impl Plan {
         };
         let declared = Declared { catalog, shapes, mode, routing };
         let (config, chunk) = (self.config.clone(), self.backend.batch_tokens);
-        let backend = match &self.device {
-            None => {
-                let stages = self.on_processors(&declared, tell)?;
-                let engine = Engine::over(config, model, stages, chunk).map_err(Failure::engine)?;
-                return Ok(Loaded { engine, load_time: started.elapsed() });
-            }
-            Some(device) => match &device.portable {
-                Some(adapter) => self.on_any_gpu(declared, device, adapter, tell)?,
-                None => self.on_cuda(declared, device, tell)?,
-            },
+        let stages = match self.devices.is_empty() {
+            true => self.on_processors(&declared, tell)?,
+            false => self.on_gpus(&declared, tell)?,
         };
-        let engine = Engine::new(config, model, backend, chunk);
+        let engine = Engine::over(config, model, stages, chunk).map_err(Failure::engine)?;
         Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
+    /// The stages of the plan on their GPUs, one after the other.
+    fn on_gpus(&self, declared: &Declared<'_>, tell: &Tell) -> Result<Vec<Stage>> {
+        let catalog = |stage: &StagePlan| declared.catalog.of_layers(stage.layers.clone());
+        let bytes = |(stage, device): (&StagePlan, &DevicePlan)| {
+            let slots = device.slots.start as f64 * device.slot_bytes as f64;
+            catalog(stage).required_bytes() as f64 + slots
+        };
+        let both = || self.stages.iter().zip(&self.devices);
+        let all = both().map(bytes).sum::<f64>();
+        let (mut before, mut stages) = (0.0, Vec::new());
+        for (stage, device) in both() {
+            let own = bytes((stage, device));
+            let part: Tell = {
+                let tell = Arc::clone(tell);
+                Arc::new(move |share| tell((before + own * share) / all.max(1.0)))
+            };
+            let catalog = catalog(stage);
+            let backend = match &device.portable {
+                Some(adapter) => {
+                    self.on_any_gpu(declared, &catalog, (stage, device), adapter, &part)?
+                }
+                None => self.on_cuda(declared, &catalog, (stage, device), &part)?,
+            };
+            stages.push(Stage { layers: stage.layers.clone(), backend });
+            before += own;
+        }
+        Ok(stages)
+    }
+
+    /// The host tier of a stage.
+    fn store_of(&self, stage: &StagePlan, progress: Option<LoadProgress>) -> Result<ExpertStore> {
+        let mut options = self.store_options();
+        if self.pins_all(stage) {
+            options.mode = StorageMode::Resident;
+        }
+        options.slots = stage.slot_budget();
+        options.progress = progress;
+        let store = ExpertStore::open(Arc::clone(stage.checkpoint()), options);
+        Ok(store.map_err(Failure::store)?)
     }
 
     /// The stages of the plan, one after the other.
@@ -151,9 +185,7 @@ impl Plan {
         };
         let weights = read_trunk(bytes, all, &told, |watch| catalog.load(declared.mode, watch))
             .map_err(Failure::engine)?;
-        let mut options = self.store_options();
-        options.slots = stage.slot_budget();
-        options.progress = Some(match self.stages.len() {
+        let progress: LoadProgress = match self.stages.len() {
             1 => after(bytes, tell),
             _ => {
                 let tell = Arc::clone(tell);
@@ -161,9 +193,8 @@ impl Plan {
                     tell(((before + bytes + done as f64) / all).min(1.0))
                 })
             }
-        });
-        let experts = ExpertStore::open(Arc::clone(stage.checkpoint()), options);
-        let experts = Arc::new(experts.map_err(Failure::store)?);
+        };
+        let experts = Arc::new(self.store_of(stage, Some(progress))?);
         let limits = CpuOptions { layers: stage.layers.clone(), ..self.backend.clone() };
         let (config, shapes) = (self.config.clone(), declared.shapes.clone());
         let backend = CpuBackend::new(config, weights, experts, shapes, compute, limits);
@@ -189,15 +220,14 @@ impl Plan {
 
     fn on_cuda(
         &self,
-        declared: Declared<'_>,
-        device: &DevicePlan,
+        Declared { shapes, mode, routing, .. }: &Declared<'_>,
+        catalog: &Catalog<'_>,
+        (stage, device): (&StagePlan, &DevicePlan),
         tell: &Tell,
     ) -> Result<Box<dyn Backend + Send>> {
-        let Declared { catalog, shapes, mode, routing } = declared;
         let bytes = catalog.required_bytes() as f64;
-        let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
         let memory = ExpertMemory {
-            store: Arc::new(store.map_err(Failure::store)?),
+            store: Arc::new(self.store_of(stage, None)?),
             slot_bytes: device.slot_bytes,
             device_slots: device.slots,
             progress: Some(after(bytes, tell)),
@@ -206,11 +236,11 @@ impl Plan {
         let backend = read_trunk(bytes, all, tell, |watch| {
             CudaBackend::new(
                 self.config.clone(),
-                &catalog,
-                mode,
+                catalog,
+                *mode,
                 memory,
-                &shapes,
-                routing,
+                shapes,
+                routing.clone(),
                 device.info.ordinal,
                 device.options.clone(),
                 watch,
@@ -222,16 +252,15 @@ impl Plan {
     /// On a GPU of any maker.
     fn on_any_gpu(
         &self,
-        declared: Declared<'_>,
-        device: &DevicePlan,
+        Declared { shapes, mode, routing, .. }: &Declared<'_>,
+        catalog: &Catalog<'_>,
+        (stage, device): (&StagePlan, &DevicePlan),
         adapter: &Adapter,
         tell: &Tell,
     ) -> Result<Box<dyn Backend + Send>> {
-        let Declared { catalog, shapes, mode, routing } = declared;
         let bytes = catalog.required_bytes() as f64;
-        let store = ExpertStore::open(self.checkpoint.clone(), self.store_options());
         let memory = gpu::ExpertMemory {
-            store: Arc::new(store.map_err(Failure::store)?),
+            store: Arc::new(self.store_of(stage, None)?),
             slot_bytes: device.slot_bytes,
             slots: device.slots.full,
             progress: Some(after(bytes, tell)),
@@ -240,7 +269,7 @@ impl Plan {
         let opened = Gpu::open(adapter.clone()).map_err(|error| Failure::engine(error.into()))?;
         let opened = (opened, portable_options(&device.options));
         let backend = read_trunk(bytes, all, tell, |watch| {
-            GpuBackend::new(self.config.clone(), &catalog, mode, memory, &shapes, opened, watch)
+            GpuBackend::new(self.config.clone(), catalog, *mode, memory, shapes, opened, watch)
         });
         let mut backend = backend.map_err(Failure::engine)?;
         if backend.host_copies() && adapter.options.import == Import::Auto {
@@ -253,7 +282,7 @@ impl Plan {
                 }
             });
         }
-        backend.set_routing(routing).map_err(Failure::engine)?;
+        backend.set_routing(routing.clone()).map_err(Failure::engine)?;
         Ok(Box::new(backend))
     }
 
@@ -278,8 +307,7 @@ impl Plan {
     fn store_options(&self) -> StoreOptions {
         let arguments = &self.arguments;
         let mode = match arguments.storage {
-            _ if self.pinned_all() => StorageMode::Resident,
-            StorageChoice::Resident if self.device.is_some() => StorageMode::Budget,
+            StorageChoice::Resident if !self.devices.is_empty() => StorageMode::Budget,
             StorageChoice::Resident => StorageMode::Resident,
             StorageChoice::Budget => StorageMode::Budget,
             StorageChoice::Buffered => StorageMode::Buffered,
@@ -288,8 +316,7 @@ impl Plan {
         };
         let minimum = self.minimum_slots(self.backend.sequences);
         let mut options = StoreOptions::new(mode, minimum);
-        options.slots = self.stages[0].slot_budget();
-        if self.device.is_some() {
+        if !self.devices.is_empty() {
             options.prefill_part = PREFILL_PART;
         }
         options.io = match arguments.io {

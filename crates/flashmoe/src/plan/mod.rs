@@ -4,6 +4,7 @@
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
 pub(crate) mod device;
+mod devices;
 mod floor;
 pub(crate) mod language;
 pub(crate) mod load;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use engine::backend::PAGE_TOKENS;
 use engine::backend::cpu::{CpuOptions, KvGrowth, KvType, Requirements};
-use engine::backend::cuda::{self, CudaOptions, Prediction};
+use engine::backend::cuda;
 use engine::backend::gpu;
 use engine::drafts::ROUND_TOKENS;
 use engine::model::Model;
@@ -33,12 +34,13 @@ use store::rows::RowStore;
 
 use crate::arguments::{
     ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
-    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice,
+    KvTypeChoice, ModelArguments, RoutingChoice,
 };
 use crate::failure::Failure;
 use crate::progress::{say, tell};
 use crate::requantisation;
-use device::{Choice, DevicePlan};
+use device::{Choice, DevicePlan, FoundDevice};
+use devices::{drivers, plan_devices};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
@@ -74,8 +76,8 @@ pub(crate) struct Plan {
     pub(crate) least_memory: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) backend: CpuOptions,
-    /// The GPU's part; `None` when the processor computes.
-    pub(crate) device: Option<DevicePlan>,
+    /// The GPU's part of each stage; empty when the processor computes.
+    pub(crate) devices: Vec<DevicePlan>,
     /// Why no GPU was taken, where one was looked for.
     pub(crate) no_device: Option<String>,
     /// Everything in the process's memory but the slots.
@@ -164,31 +166,29 @@ impl Plan {
             None => device::choose_for(arguments, serves)?,
         };
         if let Choice::Gpu(found) = &choice
-            && found.portable.is_none()
+            && found.iter().any(|found| found.portable.is_none())
             && arguments.draft != DraftChoice::Off
         {
             cuda::check_rounds(&config, &model.program).map_err(Failure::engine)?;
         }
         let (found, no_device) = match choice {
-            Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
-            Choice::Cpu { because } => (None, because),
+            Choice::Gpu(found) => {
+                let within = |it: FoundDevice| it.within(arguments, budget, stages.len());
+                (found.into_iter().map(within).collect(), None)
+            }
+            Choice::Cpu { because } => (Vec::new(), because),
         };
-        let sizing = found.as_ref().map_or(budget, |found| found.budget);
+        let sizing = match found.iter().map(|found| found.budget).sum() {
+            0 => budget,
+            all => all,
+        };
         let mut backend = backend_options(arguments, &config, sizing, seats)?;
-        let device = match found {
-            None => None,
-            Some(found) => {
-                let records = StorePlan::resident(&checkpoint).map_err(Failure::store)?;
+        let devices = match found.is_empty() {
+            true => Vec::new(),
+            false => {
                 let pages = snapshot_pages(&config, &backend, budget);
-                if arguments.prefill_chunk.is_none() {
-                    let options = cuda_options(arguments, &backend, pages);
-                    let chunk = found.chunk(&config, &catalog, &records, &options);
-                    backend.batch_tokens = chunk.max(backend.sequences).max(backend.round_tokens);
-                }
-                let options = cuda_options(arguments, &backend, pages);
-                let slot = found.portable.is_some().then(|| gpu::slot_bytes(&shapes));
-                let kv = arguments.kv;
-                Some(DevicePlan::new(found, &config, &catalog, &records, slot, options, kv)?)
+                let model = (&config, &catalog, &*shapes);
+                plan_devices(arguments, found, model, &stages, (&mut backend, pages))?
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
@@ -196,7 +196,7 @@ impl Plan {
         let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
         let trunk = stages::trunk_bytes(&stages, &catalog);
         let constant = floor::Constant { trunk, process, stages: &stages };
-        if device.is_none() {
+        if devices.is_empty() {
             let chunk = sweep::streaming_chunk(
                 arguments,
                 &checkpoint,
@@ -208,23 +208,29 @@ impl Plan {
             backend.batch_tokens = chunk.unwrap_or(backend.batch_tokens);
         }
         let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
-        let pages = device.as_ref().map_or(0, |device| device.options.snapshot_pages as u64);
+        let pages = devices.first().map_or(0, |device| device.options.snapshot_pages as u64);
         let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
         let snapshots = states + pages * page;
         let requests = RequestPlan::of(seats, budget, &backend);
-        let mut parts = match &device {
-            None => floor::parts(&config, &backend, constant),
-            Some(device) => vec![
-                Part { name: "GPU's buffers, slots and all", bytes: device.shared_bytes() },
+        let mut parts = match devices.is_empty() {
+            true => floor::parts(&config, &backend, constant),
+            false => vec![
+                Part {
+                    name: "GPU's buffers, slots and all",
+                    bytes: devices.iter().map(DevicePlan::shared_bytes).sum(),
+                },
                 Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
                 Part { name: "snapshots", bytes: snapshots },
-                Part { name: "tokenizer and process", bytes: process + DRIVER_BYTES },
+                Part {
+                    name: "tokenizer and process",
+                    bytes: process + DRIVER_BYTES * drivers(&devices),
+                },
             ],
         };
         parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
         let least_memory =
-            device.is_none().then(|| floor::least_memory(arguments, &config, constant, seats));
+            devices.is_empty().then(|| floor::least_memory(arguments, &config, constant, seats));
         let mut plan = Self {
             least_memory: least_memory.transpose()?,
             arguments: arguments.clone(),
@@ -235,7 +241,7 @@ impl Plan {
             budget_source,
             threads,
             backend,
-            device,
+            devices,
             no_device,
             parts,
             requests,
@@ -345,7 +351,10 @@ impl Plan {
             false => self.checkpoint.tensors.get("embed_tokens").map_or(0, Tensor::bytes),
             true => 0,
         };
-        let trunk = self.device.as_ref().map_or(&self.parts[0], |device| &device.parts[0]).bytes;
+        let trunk = match self.devices.is_empty() {
+            true => self.parts[0].bytes,
+            false => self.devices.iter().map(|device| device.parts[0].bytes).sum(),
+        };
         trunk.saturating_sub(embedding)
     }
 
@@ -366,30 +375,6 @@ fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> us
     let page = Requirements::key_value_bytes_per_token(config, options) * PAGE_TOKENS as u64;
     let share = (budget as f64 * PAGES_SHARE) as u64 / page.max(1);
     (options.sequences * context).min(share as usize).max(context)
-}
-
-/// The limits of a batch as a GPU's backend takes them.
-pub(crate) fn cuda_options(
-    arguments: &ModelArguments,
-    options: &CpuOptions,
-    snapshot_pages: usize,
-) -> CudaOptions {
-    CudaOptions {
-        batch_tokens: options.batch_tokens,
-        logit_rows: options.logit_rows,
-        sequences: options.sequences,
-        snapshots: options.snapshots,
-        snapshot_pages,
-        context: options.context,
-        kv_type: options.kv_type,
-        top_k: options.top_k,
-        prediction: match arguments.predict {
-            PredictChoice::Off => Prediction::Off,
-            PredictChoice::On => Prediction::On,
-            PredictChoice::Auto => Prediction::Auto,
-        },
-        round_tokens: options.round_tokens,
-    }
 }
 
 /// How keys and values are stored: as asked, else as the model was trained.

@@ -1,7 +1,8 @@
 //! How a model's layers are cut into stages, one for each device of `--device`.
 //!
-//! Without `--split A,B,...` the largest stage is as small as it can be, counted in bytes of weights and experts: a
-//! device's share of its memory decides what it finds there. A cut lies behind a layer with experts.
+//! Without `--split A,B,...` the largest stage is as small as it can be, counted in bytes of weights and experts, and
+//! where `--vram` caps devices one by one against its cap: a device's share of its memory decides what it finds there.
+//! A cut lies behind a layer with experts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,6 +42,13 @@ pub(super) fn cut(
     let layers = checkpoint.experts.len();
     let devices = arguments.device.all();
     let split = &arguments.split;
+    if let Some(caps) = arguments.vram.as_ref().filter(|caps| !caps.fits(devices.len())) {
+        let (shown, count) = (&arguments.device, devices.len());
+        let reason = format!(
+            "--vram {caps}: give one size, or one for each of the {count} devices of --device {shown}"
+        );
+        return Err(Failure::usage(reason).into());
+    }
     if devices.len() == 1 {
         if *split != Split::Auto {
             let reason = "--split cuts the layers of a model for several devices: --device cpu,cpu";
@@ -48,19 +56,14 @@ pub(super) fn cut(
         }
         return Ok(vec![StagePlan::new(0..layers, Arc::clone(checkpoint))]);
     }
-    if let Some(device) = devices.iter().find(|device| **device != DeviceChoice::Cpu) {
-        let shown = &arguments.device;
-        let reason = format!(
-            "--device {shown}: GPUs do not compute stages of a model yet; give {device} alone, or cpu,cpu"
-        );
-        return Err(Failure::usage(reason).into());
-    }
     let ranges = match split {
         Split::Layers(counts) => by_counts(counts),
         Split::Auto => {
             let bytes = layer_bytes(checkpoint, catalog);
             let experts = checkpoint.experts.iter().map(Option::is_some).collect::<Vec<_>>();
-            automatic(&bytes, &experts, devices.len())
+            let cap = |stage| arguments.vram.as_ref().and_then(|caps| caps.of(stage));
+            let caps = (0..devices.len()).map(|stage| cap(stage).map_or(1, |size| size.0.max(1)));
+            automatic(&bytes, &experts, &caps.collect::<Vec<_>>())
         }
     };
     let refuse = |found: String| Failure::usage(format!("--split {split}: {found}"));
@@ -75,6 +78,17 @@ pub(super) fn cut(
         return Err(refuse(found).into());
     }
     Stages::check(layers, &ranges).map_err(|error| refuse(error.to_string()))?;
+    let behind =
+        |range: &Range<usize>| range.end < layers && checkpoint.experts[range.end - 1].is_none();
+    if devices[0] != DeviceChoice::Cpu
+        && let Some(range) = ranges.iter().find(|range| behind(range))
+    {
+        let last = range.end - 1;
+        let found = format!(
+            "a stage would end with layer {last}, which has no experts: a GPU's ends with one that has"
+        );
+        return Err(refuse(found).into());
+    }
     let stage = |range: Range<usize>| {
         let own = Arc::new(checkpoint.experts_of(&range));
         StagePlan::new(range, own)
@@ -129,23 +143,27 @@ fn by_counts(counts: &[usize]) -> Vec<Range<usize>> {
     counts.iter().map(range).collect()
 }
 
-/// The cut into `stages` stages whose largest is smallest; the earliest such. Each ends behind a layer with experts.
-/// Fewer stages where there are fewer such layers.
-fn automatic(bytes: &[u64], experts: &[bool], stages: usize) -> Vec<Range<usize>> {
+/// The cut into a stage for each of `caps` whose largest, as a share of its cap, is smallest; the earliest such. Each
+/// ends behind a layer with experts. Fewer stages where there are fewer such layers.
+fn automatic(bytes: &[u64], experts: &[bool], caps: &[u64]) -> Vec<Range<usize>> {
+    /// Parts of a share that are told apart.
+    const PARTS: u128 = 1 << 40;
     let layers = bytes.len();
-    let sum = |range: Range<usize>| bytes[range].iter().sum::<u64>();
+    let share = |range: Range<usize>, stage: usize| {
+        u128::from(bytes[range].iter().sum::<u64>()) * PARTS / u128::from(caps[stage - 1])
+    };
     let ends: Vec<usize> = (1..layers).filter(|&end| experts[end - 1]).collect();
-    let stages = stages.min(ends.len() + 1);
+    let stages = caps.len().min(ends.len() + 1);
     // By end: the largest stage of the best cut of the layers before it, and where its last stage begins.
-    let mut best: Vec<Option<(u64, Vec<usize>)>> = (0..=layers).map(|_| None).collect();
+    let mut best: Vec<Option<(u128, Vec<usize>)>> = (0..=layers).map(|_| None).collect();
     best[0] = Some((0, Vec::new()));
     for stage in 1..=stages {
-        let mut next: Vec<Option<(u64, Vec<usize>)>> = (0..=layers).map(|_| None).collect();
+        let mut next: Vec<Option<(u128, Vec<usize>)>> = (0..=layers).map(|_| None).collect();
         let allowed = ends.iter().copied().filter(|_| stage < stages);
         for end in allowed.chain((stage == stages).then_some(layers)) {
             for (start, before) in best.iter().enumerate().take(end) {
                 let Some((largest, starts)) = before else { continue };
-                let largest = (*largest).max(sum(start..end));
+                let largest = (*largest).max(share(start..end, stage));
                 if next[end].as_ref().is_none_or(|(known, _)| largest < *known) {
                     let starts = starts.iter().copied().chain([start]).collect();
                     next[end] = Some((largest, starts));
@@ -166,20 +184,32 @@ mod tests {
     #[test]
     fn the_largest_stage_is_as_small_as_it_can_be() {
         let all = [true; 6];
-        assert_eq!(automatic(&[1; 6], &all, 1), vec![Range { start: 0, end: 6 }]);
-        assert_eq!(automatic(&[1; 6], &all, 2), [0..3, 3..6]);
-        assert_eq!(automatic(&[1; 6], &all, 3), [0..2, 2..4, 4..6]);
-        assert_eq!(automatic(&[9, 1, 1, 1, 1, 5], &all, 2), [0..1, 1..6]);
-        assert_eq!(automatic(&[1, 1, 1, 1, 1, 9], &all, 2), [0..5, 5..6]);
+        assert_eq!(automatic(&[1; 6], &all, &[1]), vec![Range { start: 0, end: 6 }]);
+        assert_eq!(automatic(&[1; 6], &all, &[1; 2]), [0..3, 3..6]);
+        assert_eq!(automatic(&[1; 6], &all, &[1; 3]), [0..2, 2..4, 4..6]);
+        assert_eq!(automatic(&[9, 1, 1, 1, 1, 5], &all, &[1; 2]), [0..1, 1..6]);
+        assert_eq!(automatic(&[1, 1, 1, 1, 1, 9], &all, &[1; 2]), [0..5, 5..6]);
+    }
+
+    #[test]
+    fn a_stage_with_a_larger_cap_has_more_layers() {
+        let all = [true; 6];
+        assert_eq!(automatic(&[1 << 30; 6], &all, &[20 << 30, 10 << 30]), [0..4, 4..6]);
+        assert_eq!(automatic(&[1 << 30; 6], &all, &[1 << 30, 5 << 30]), [0..1, 1..6]);
+        assert_eq!(automatic(&[1 << 30; 6], &all, &[7; 2]), [0..3, 3..6]);
     }
 
     #[test]
     fn a_stage_ends_behind_a_layer_with_experts() {
         let experts = [false, false, true, true, false, true];
-        assert_eq!(automatic(&[1; 6], &experts, 2), [0..3, 3..6]);
-        assert_eq!(automatic(&[5, 5, 1, 1, 1, 1], &experts, 3), [0..3, 3..4, 4..6]);
-        assert_eq!(automatic(&[1; 6], &experts, 9), [0..3, 3..4, 4..6], "no more than there are");
-        assert_eq!(automatic(&[1; 3], &[false; 3], 2), vec![Range { start: 0, end: 3 }]);
+        assert_eq!(automatic(&[1; 6], &experts, &[1; 2]), [0..3, 3..6]);
+        assert_eq!(automatic(&[5, 5, 1, 1, 1, 1], &experts, &[1; 3]), [0..3, 3..4, 4..6]);
+        assert_eq!(
+            automatic(&[1; 6], &experts, &[1; 9]),
+            [0..3, 3..4, 4..6],
+            "no more than there are"
+        );
+        assert_eq!(automatic(&[1; 3], &[false; 3], &[1; 2]), vec![Range { start: 0, end: 3 }]);
     }
 
     #[test]

@@ -281,6 +281,7 @@ fn a_gpu_computes_it_over_one_row_a_token() {
     let shapes = engine::model::mixture::expert_shapes(&source, &config).unwrap();
     engine::backend::cuda::check_model(&config, &model.program, &catalog, &shapes).unwrap();
     let options = engine::backend::cuda::CudaOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: 64,
         logit_rows: 1,
         sequences: 2,

@@ -1,6 +1,7 @@
 //! Goal: `--device cpu,cpu` answers as `--device cpu` does, to the bit, whatever the split and the storage; what is no
-//! split of the model, or no devices that can share one, is refused with the reason. Method: the real binary on golden
-//! nets.
+//! split of the model, or no devices that can share one, is refused with the reason; so do GPUs. Method: the real
+//! binary on golden nets; lavapipe, where it is installed (`FLASHMOE_GPU_TESTS=1` makes its absence a failure); plans
+//! for GPUs that are not here.
 
 use crate::support;
 
@@ -64,8 +65,9 @@ fn what_is_no_split_is_refused_with_the_reason() {
         (&["--device", "cpu,cpu,cpu,cpu,cpu"], &["5 devices", "4 stages"]),
         (&["--device", "cpu,cuda"], &["devices of several kinds"]),
         (&["--device", "auto,auto"], &["name each of several"]),
-        (&["--device", "cuda:0,cuda:0"], &["GPUs do not compute stages", "cuda:0"]),
-        (&["--device", "gpu,gpu"], &["GPUs do not compute stages", "cpu,cpu"]),
+        (&["--device", "cuda:0,gpu:0"], &["devices of several kinds"]),
+        (&["--device", "cpu,cpu", "--vram", "1G,2G,3G"], &["--vram", "one for each of the 2"]),
+        (&["--device", "cpu", "--vram", "1G,2G"], &["--vram", "one size", "1 devices"]),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
         let output = command.args(["plan", &model]).args(options).output().unwrap();
@@ -78,7 +80,11 @@ fn what_is_no_split_is_refused_with_the_reason() {
 }
 
 fn planned(options: &[&str]) -> serde_json::Value {
-    let model = model("qwen35-calm-mlx-mixed");
+    planned_of("qwen35-calm-mlx-mixed", options)
+}
+
+fn planned_of(case: &str, options: &[&str]) -> serde_json::Value {
+    let model = model(case);
     let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
     let output = command.args(["plan", &model, "--json"]).args(options).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -137,5 +143,70 @@ fn stages_are_counted_by_run_and_bench() {
         assert_eq!(stages[1]["layers"], serde_json::json!([5, 12]));
         assert!(stages.iter().all(|stage| stage["slots"].as_u64() > Some(0)), "{row}");
         assert!(stages.iter().all(|stage| stage["waited_ms_per_token"].is_number()), "{row}");
+    }
+}
+
+const CARDS: [&str; 4] =
+    ["--machine", "ram=64G,disk=7,memory=936,vram=24G,bus=25", "--device", "cuda:0,cuda:1"];
+
+#[test]
+fn a_plan_says_what_each_gpu_takes() {
+    let with = |options: &[&str]| planned(&[&CARDS[..], options].concat());
+    let device = |plan: &serde_json::Value, stage: usize, field: &str| {
+        plan["stages"][stage]["device"][field].as_u64().unwrap()
+    };
+    let two = with(&["--vram", "2G,1G", "--split", "1,3"]);
+    assert_eq!(two["stages"][1]["layers"], serde_json::json!([1, 4]));
+    assert!(device(&two, 0, "bytes") <= 2 << 30 && device(&two, 1, "bytes") <= 1 << 30);
+    assert!(device(&two, 0, "slots") > 0 && device(&two, 1, "slots") > 0);
+    assert_eq!(two["device"], two["stages"][0]["device"], "the first is named as ever");
+    let each = with(&["--vram", "1G"]);
+    assert!(device(&each, 0, "bytes") <= 1 << 30 && device(&each, 1, "bytes") <= 1 << 30);
+    let one = planned(&[&CARDS[..3], &["cuda:0", "--vram", "2G"]].concat());
+    assert_eq!(one["stages"].as_array().unwrap().len(), 1);
+    let experts = |plan: &serde_json::Value| plan["experts"].as_u64().unwrap();
+    assert_eq!(experts(&one), experts(&two));
+    let slots = device(&two, 0, "slots") + device(&two, 1, "slots");
+    assert_eq!(slots, device(&one, 0, "slots"), "all fit, each once");
+    // The processor has nothing of it.
+    assert!(planned(&["--device", "cpu"])["stages"][0]["device"].is_null());
+}
+
+#[test]
+fn a_stage_of_gpus_ends_with_experts() {
+    // The first layer is dense.
+    let model = model("deepseek-calm-hf");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+    let output = command.args(["plan", &model]).args(CARDS).args(["--split", "1,2"]).output();
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("layer 0, which has no experts"), "{said}");
+    let automatic = planned_of("deepseek-calm-hf", &CARDS);
+    assert_eq!(automatic["stages"][0]["layers"], serde_json::json!([0, 2]));
+}
+
+#[test]
+fn stages_on_any_gpu_answer_as_one_does() {
+    let case = "qwen35-calm-mlx-mixed";
+    let model = model(case);
+    let probe = ["plan", &model, "--device", "gpu:0,gpu:0"];
+    let found = Command::new(env!("CARGO_BIN_EXE_flashmoe")).args(probe).output().unwrap();
+    if !found.status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
+        let said = String::from_utf8_lossy(&found.stderr);
+        assert!(said.contains("Vulkan") || said.contains("GPU"), "{said}");
+        return;
+    }
+    let reference = Scored::compute(case, &["--device", "gpu:0"]);
+    let calibrated = ["--device", "gpu:0", "--routing", "calibrated"];
+    let drawn = Scored::compute(case, &calibrated);
+    for options in [
+        &["--device", "gpu:0,gpu:0"][..],
+        &["--device", "gpu:0,gpu:0", "--split", "1,3", "--slots", "floor", "--vram", "44M,45M"],
+        &["--device", "gpu:0,gpu:0,gpu:0", "--split", "1,2,1", "--prefill-chunk", "7"],
+    ] {
+        assert!(Scored::compute(case, options) == reference, "{options:?}: the bits differ");
+        let options = [options, &calibrated[2..]].concat();
+        assert!(Scored::compute(case, &options) == drawn, "{options:?}: the bits differ");
     }
 }

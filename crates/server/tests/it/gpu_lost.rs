@@ -42,6 +42,7 @@ fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
         progress: None,
     };
     let limits = GpuOptions {
+        layers: 0..config.layers.len(),
         batch_tokens: setting.chunk,
         logit_rows: 8,
         sequences: setting.sequences,

@@ -1,7 +1,6 @@
 //! Bytes that a CPU backend will hold, known before it is made: `plan` is exact because it asks here.
 
 use std::iter::Sum;
-use std::ops::Range;
 
 use kernels::{Activations, KvType};
 
@@ -64,11 +63,7 @@ impl CpuOptions {
 
     /// Refuses layers that the model does not have, and what its caches cannot hold.
     pub(super) fn check(&self, config: &ModelConfig) -> Result<(), EngineError> {
-        if self.layers.is_empty() || self.layers.end > config.layers.len() {
-            let (Range { start, end }, count) = (&self.layers, config.layers.len());
-            let found = format!("layers {start} to {end} of a model of {count} layers");
-            return Err(EngineError::Request(found));
-        }
+        crate::backend::check_layers(&self.layers, config)?;
         if config.takes(self.kv_type) {
             return Ok(());
         }

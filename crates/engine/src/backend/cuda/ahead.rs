@@ -32,7 +32,7 @@ impl CudaBackend {
     pub(super) fn read_ahead(&self, layer: LayerId, pairs: usize) {
         let next = LayerId(layer.0 + 1);
         let residency = &self.experts.residency;
-        if !residency.can_miss() || next.index() >= self.sizes.layers {
+        if !residency.can_miss() || self.sizes.is_last(layer) {
             return;
         }
         let mut given = self.compressed.iter().flat_map(|held| &held.given);

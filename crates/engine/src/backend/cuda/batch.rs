@@ -14,6 +14,8 @@ use crate::weights::{MatrixId, VectorId};
 pub(super) enum Mode {
     /// Launched as they come.
     Eager,
+    /// To be recorded from the first on.
+    Due,
     /// Recorded; launched at the end.
     Capture,
     /// Known already; launched at the end.
@@ -84,6 +86,7 @@ impl CudaBackend {
         self.sequences.begin(runs)?;
         self.hold_batch()?;
         self.tokens = total;
+        self.at_work = false;
         self.single = purpose == Purpose::Answers;
         self.place_windows()?;
         if self.single {

@@ -3,10 +3,12 @@
 //! [`Sizes`] computes every length; [`Buffers`] allocates exactly that, so that a plan made from the sizes is what
 //! will be held.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cuda::launch::{self, AttentionShape, LatentShape, SplitForm, SplitTokens, TILE_TOKENS};
 use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
+use store::LayerId;
 
 use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
@@ -27,12 +29,18 @@ pub(super) struct Sizes {
     pub(super) tokens: usize,
     pub(super) pairs: usize,
     pub(super) experts: usize,
+    /// Layers of the model: records, uses and replaced logits are found by its numbers.
     pub(super) layers: usize,
+    /// Those that the device computes.
+    pub(super) computed: Range<usize>,
+    /// Those of them that have experts.
+    pub(super) mixtures: usize,
     pub(super) hidden: usize,
     pub(super) inner: usize,
     pub(super) shared: usize,
     /// Width of the widest network of a layer without experts.
     pub(super) dense: usize,
+    /// None where another device has the model's last layer.
     pub(super) logit_rows: usize,
     pub(super) vocabulary: usize,
     pub(super) attention: AttentionShape,
@@ -74,21 +82,30 @@ impl Sizes {
     pub(super) fn new(config: &ModelConfig, options: &CudaOptions) -> Self {
         let moe = &config.moe;
         let pairs = options.batch_tokens * options.top_k;
-        let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
+        let layout = Arc::new(SequenceLayout::of_layers(
+            config,
+            &options.layers,
+            options.kv_type,
+            RowForm::Rows,
+        ));
         let layers = config.layers.len();
         let step_pairs = STEP_TOKENS * options.top_k;
         let cache_row = layout.row();
+        let ends = options.layers.end == layers;
+        let mixtures = config.layers[options.layers.clone()].iter();
         Self {
             registers: Register::widths(config).map(|width| width * options.batch_tokens),
             tokens: options.batch_tokens,
             pairs,
             experts: moe.experts,
             layers,
+            computed: options.layers.clone(),
+            mixtures: mixtures.filter(|layer| layer.feed_forward.has_mixture()).count(),
             hidden: config.hidden,
             inner: moe.intermediate,
             shared: moe.shared_intermediate.unwrap_or(0),
             dense: config.dense_width(),
-            logit_rows: options.logit_rows.max(STEP_TOKENS),
+            logit_rows: if ends { options.logit_rows.max(STEP_TOKENS) } else { 0 },
             vocabulary: config.vocabulary,
             attention: shape_of(&config.attention),
             windowed: config.windowed.as_ref().map(shape_of),
@@ -147,7 +164,32 @@ impl Sizes {
 
     /// Words of ranking a row of logits: scratch and result.
     fn ranked(&self) -> usize {
-        launch::draw_scratch(self.vocabulary) + launch::draw_words(self.vocabulary)
+        if self.ends() {
+            launch::draw_scratch(self.vocabulary) + launch::draw_words(self.vocabulary)
+        } else {
+            0
+        }
+    }
+
+    /// True where the device has the model's first layer, before which tokens are embedded.
+    pub(super) fn starts(&self) -> bool {
+        self.computed.start == 0
+    }
+
+    /// True where the device has the model's last layer, behind which the head is.
+    pub(super) fn ends(&self) -> bool {
+        self.computed.end == self.layers
+    }
+
+    /// True for the last layer that the device computes.
+    pub(super) fn is_last(&self, layer: LayerId) -> bool {
+        layer.index() + 1 == self.computed.end
+    }
+
+    /// Values of a step's residual stream, which other devices leave here or take from here.
+    fn crossing(&self) -> usize {
+        let row = self.registers[Register::Residual as usize] / self.tokens.max(1);
+        if self.starts() && self.ends() { 0 } else { STEP_TOKENS.min(self.tokens) * row }
     }
 
     fn tiles(&self) -> usize {
@@ -351,6 +393,8 @@ pub(super) struct Pinned {
     pub(super) wave: PinnedBuffer<u64>,
     /// Two steps of replaced logits, `[2, layers, tokens, experts]`, or a chunk of one layer.
     pub(super) replaced: PinnedBuffer<f32>,
+    /// A step's residual stream on its way from the device before, and to the one behind; none where there is one.
+    pub(super) residual: PinnedBuffer<f32>,
 }
 
 impl Buffers {
@@ -440,7 +484,11 @@ impl Buffers {
                 inputs: pinned(sizes.input_rows() * sizes.tokens)?,
                 rows: pinned(sizes.logit_rows)?,
                 tokens: pinned(sizes.logit_rows)?,
-                ranked: pinned_long(launch::draw_words(sizes.vocabulary))?,
+                ranked: pinned_long(if sizes.ends() {
+                    launch::draw_words(sizes.vocabulary)
+                } else {
+                    0
+                })?,
                 status: pinned(launch::STATUS_WORDS)?,
                 uses: pinned(step_pairs.max(sizes.pairs))?,
                 ring: pinned_long(sizes.ring)?,
@@ -448,6 +496,7 @@ impl Buffers {
                 table: pinned_long(keys)?,
                 wave: pinned_long(super::WAVES * sizes.experts)?,
                 replaced: PinnedBuffer::new(device, replaced_values)?,
+                residual: PinnedBuffer::new(device, sizes.crossing())?,
             },
         })
     }

@@ -158,7 +158,7 @@ impl CudaBackend {
         )?;
         self.give_output(mixture, out)?;
         self.experts.residency.note_prompt_layer();
-        if layer.index() + 1 == self.sizes.layers {
+        if self.sizes.is_last(layer) {
             self.settle()?;
             self.check_status(Ok(()))?;
         }

@@ -60,8 +60,9 @@ impl CompressedSizes {
             scored = scored.max(if overlap && all > shape.index.top { all } else { 0 });
         }
         let moe = &config.moe;
+        let hashed = options.layers.clone().filter(|&layer| layer < moe.hashed_layers).count();
         Some(Self {
-            layout: CompressedLayout::new(config, options.kv_type),
+            layout: CompressedLayout::of_layers(config, &options.layers, options.kv_type),
             shape,
             hyper,
             sequences: options.sequences,
@@ -75,7 +76,7 @@ impl CompressedSizes {
             rounds: options.round_tokens > 1,
             seen: shape.window + rows,
             scored,
-            tables: config.vocabulary * moe.top_k * size_of::<u16>() * moe.hashed_layers,
+            tables: config.vocabulary * moe.top_k * size_of::<u16>() * hashed,
         })
     }
 

@@ -4,6 +4,8 @@
 //! Between two kernels of a step the whole device waits for the slowest block, so a step is as fast as it has few of
 //! them. A chunk of a prompt runs its operations one by one.
 
+use std::ops::Range;
+
 use cuda::launch::{self, StepDevice};
 use cuda::{ExpertShapes, Matrix};
 use store::LayerId;
@@ -266,9 +268,13 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
     }
 }
 
-/// The launches of a model.
-pub(super) fn prepare(program: &Program, facts: &Facts<'_>) -> Prepared<Launch> {
-    Prepared::new(program, &Kind::ALL, |kind, layer, ops| match kind {
+/// The launches of the layers that a device computes.
+pub(super) fn prepare(
+    program: &Program,
+    computed: &Range<usize>,
+    facts: &Facts<'_>,
+) -> Prepared<Launch> {
+    Prepared::new(program, computed, &Kind::ALL, |kind, layer, ops| match kind {
         Kind::Step => first(ops, layer, facts),
         Kind::Chunk => (Launch::Plain(ops[0].clone()), 1),
     })
@@ -298,7 +304,8 @@ pub fn describe(
         experts: &of_experts,
         guess: &|_| None,
     };
-    prepare(program, &facts).listings(&Kind::ALL.map(Kind::name), Launch::describe)
+    prepare(program, &(0..program.layers.len()), &facts)
+        .listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 
 /// Whether the kernels compute an operation of a layer, as the model has it. An operation that is added is decided

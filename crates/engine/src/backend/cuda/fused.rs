@@ -32,7 +32,7 @@ impl CudaBackend {
                 Some(self.matrix(router))
             },
         };
-        fuse::prepare(program, &facts)
+        fuse::prepare(program, &self.sizes.computed, &facts)
     }
 
     /// The normed residual stream as the input of products.

@@ -8,6 +8,9 @@
 //! its end is awaited when logits are asked for or the next batch begins. Between steps the table changes
 //! (`residency/moves.rs`).
 //!
+//! A backend may compute a range of the model's layers ([`crossing`]): its step's graph then begins behind the residual
+//! stream that the device before has left, or ends with it.
+//!
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod ahead;
@@ -16,6 +19,7 @@ mod buffers;
 mod chunk;
 mod compressed;
 mod compressed_buffers;
+mod crossing;
 mod dense;
 mod draw;
 mod experts;
@@ -128,6 +132,8 @@ pub struct CudaBackend {
     /// True for a step: every part is the next token of an answer, and maybe drafts behind it.
     single: bool,
     mode: Mode,
+    /// The residual stream is here: not yet, or no more, while another stage of the model computes the batch.
+    at_work: bool,
     failure: Option<CudaError>,
     host_logits: Vec<f32>,
     /// Address list of the next wave.
@@ -163,6 +169,10 @@ impl CudaBackend {
         let device = Device::open(ordinal)?;
         let stream = Stream::new(&device)?;
         let sizes = Sizes::new(&config, &options);
+        let routing = routing.of_layers(&options.layers);
+        let own = expert_shapes.iter().enumerate();
+        let own = own.map(|(layer, it)| it.clone().filter(|_| options.layers.contains(&layer)));
+        let expert_shapes: &[_] = &own.collect::<Vec<_>>();
         let (trunk, matrices, decoded) = load_trunk(&device, catalog, mode, progress)?;
         let inverse = config.attentions().map(|it| it.rope.inverse_frequencies());
         let (count, all) = (decoded.len(), decoded.into_iter().chain(inverse).collect::<Vec<_>>());
@@ -206,6 +216,7 @@ impl CudaBackend {
             tokens: 0,
             single: false,
             mode: Mode::Eager,
+            at_work: false,
             failure: None,
             config,
             prepared: Arc::default(),
@@ -318,6 +329,8 @@ impl Backend for CudaBackend {
     }
 
     fn embed(&mut self, table: MatrixId) {
+        self.at_work = true;
+        self.begin_recording();
         self.run(|this| {
             this.upload_inputs()?;
             let tokens = this.input(Input::Token, 0, this.tokens);
@@ -330,9 +343,17 @@ impl Backend for CudaBackend {
         });
     }
 
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        self.leave_residual(to)
+    }
+
+    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+        self.take_residual(from)
+    }
+
     fn prepare(&mut self, program: Arc<Program>) {
         self.prepared = Arc::new(self.prepare_program(&program));
-        self.delta_weights = rounds::delta_layers(&program);
+        self.delta_weights = rounds::delta_layers(&program, &self.sizes.computed);
     }
 
     fn run_stage(
@@ -345,7 +366,7 @@ impl Backend for CudaBackend {
         let kind = if self.single { Kind::Step } else { Kind::Chunk };
         let mut launches = prepared.of(kind as usize, layer, stage).iter();
         launches.try_for_each(|launch| self.launch(layer, launch, cancel))?;
-        let last = layer.index() + 1 == self.sizes.layers && stage == Stage::FeedForward;
+        let last = self.sizes.is_last(layer) && stage == Stage::FeedForward;
         if last && self.single { self.set_going() } else { Ok(()) }
     }
 

@@ -1,6 +1,8 @@
 //! The sizes of a CUDA backend, and the bytes of device memory that it will hold for them, known before it is made:
 //! `plan` asks here.
 
+use std::ops::Range;
+
 use cuda::PAGE_BYTES;
 use kernels::KvType;
 use kernels::format::Encoding;
@@ -14,6 +16,8 @@ use crate::weights::Catalog;
 /// Sizes of a CUDA backend.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
+    /// The layers of the model that it computes; the others are other backends'. The last has experts.
+    pub layers: Range<usize>,
     /// Most tokens of one batch.
     pub batch_tokens: usize,
     /// Most tokens of one batch whose logits are asked for at once.
@@ -162,8 +166,8 @@ impl CudaRequirements {
         all: bool,
     ) -> Self {
         let sizes = Sizes::new(config, options);
-        let matrices: usize = catalog.matrices().map(matrix_bytes).sum();
-        let vectors: usize = catalog.vector_lengths().map(|length| padded(length * 4)).sum();
+        let matrices: usize = catalog.loaded().map(matrix_bytes).sum();
+        let vectors: usize = catalog.loaded_lengths().map(|length| padded(length * 4)).sum();
         Self {
             weights: (matrices + vectors) as u64,
             key_values: sizes.key_value_bytes(),

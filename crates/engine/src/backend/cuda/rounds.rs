@@ -6,6 +6,8 @@
 //! were kept ([`crate::sequences::Sequences::lag`]) in the same kernels; launches of their own do
 //! ([`CudaBackend::catch_up`]) before anything else happens to the sequence.
 
+use std::ops::Range;
+
 use cuda::Span;
 use cuda::launch::{
     self, DeltaShape, DeltaStep, ROUND_PLACES, RoundRing, RunConvolution, StepRuns, TokenPlaces,
@@ -60,10 +62,11 @@ pub(super) struct DeltaWeights {
     decay: [VectorId; 2],
 }
 
-/// The delta layers of a model.
-pub(super) fn delta_layers(program: &Program) -> Vec<DeltaWeights> {
+/// The delta layers that a device computes.
+pub(super) fn delta_layers(program: &Program, computed: &Range<usize>) -> Vec<DeltaWeights> {
     let mut found = Vec::new();
-    for (number, layer) in program.layers.iter().enumerate() {
+    let layers = program.layers.iter().enumerate();
+    for (number, layer) in layers.filter(|(number, _)| computed.contains(number)) {
         let mut convolution = None;
         for op in layer.ops() {
             match *op {

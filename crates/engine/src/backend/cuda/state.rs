@@ -203,8 +203,11 @@ impl CudaBackend {
         if self.single || self.failure.is_some() || self.stream.wait().is_err() {
             return None;
         }
-        let mut residual = vec![0.0; self.register(Register::Residual).len()];
-        self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
+        let mut residual = Vec::new();
+        if self.at_work {
+            residual.resize(self.register(Register::Residual).len(), 0.0);
+            self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
+        }
         let tokens = self.buffers.pinned.inputs.collect(0..self.tokens).collect();
         Some(self.sequences.suspend(tokens, residual))
     }
@@ -220,7 +223,10 @@ impl CudaBackend {
         self.place_windows()?;
         self.write_inputs(tokens.into_iter());
         self.upload_inputs()?;
-        self.buffers.registers[Register::Residual as usize].write(0, &residual)?;
+        self.at_work = !residual.is_empty();
+        if self.at_work {
+            self.buffers.registers[Register::Residual as usize].write(0, &residual)?;
+        }
         self.begin_step()
     }
 }

@@ -155,11 +155,21 @@ impl CudaBackend {
         }
         if self.steps.graphs[self.tokens].is_some() {
             self.mode = Mode::Replay;
-        } else if self.steps.head.is_some() {
-            self.stream.begin_capture()?;
-            self.mode = Mode::Capture;
+        } else if self.steps.head.is_some() || !self.sizes.ends() {
+            self.mode = Mode::Due;
         }
         Ok(())
+    }
+
+    /// The first operation of the batch follows: records it and those behind it, where they are to be. Not earlier:
+    /// until then other stages of the model begin theirs, with calls that no thread may make while it records.
+    pub(super) fn begin_recording(&mut self) {
+        if self.mode == Mode::Due && self.failure.is_none() {
+            match self.stream.begin_capture() {
+                Ok(()) => self.mode = Mode::Capture,
+                Err(error) => self.failure = Some(error),
+            }
+        }
     }
 
     pub(super) fn upload_table(&mut self) -> Result<(), EngineError> {
@@ -184,7 +194,9 @@ impl CudaBackend {
         let half = self.steps.half;
         let row = self.tokens * self.sizes.experts;
         let mut at = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
-        for layer in 0..self.sizes.layers {
+        at += self.sizes.computed.start * row;
+        // Each layer draws by itself: those of other devices are drawn there.
+        for layer in self.sizes.computed.clone() {
             let logits = &mut self.steps.scratch[..row];
             self.routing.override_logits(LayerId(layer as u16), self.sizes.experts, logits);
             // Handed over by the copy that `begin_step` queues; until then no work reads this half.
@@ -313,6 +325,12 @@ impl CudaBackend {
         if let Some(error) = self.failure.take() {
             return Err(error.into());
         }
+        if !self.sizes.ends() {
+            // For the device behind, which has it as soon as the step has ended.
+            let residual = self.register(Register::Residual);
+            let to = self.buffers.pinned.residual.span(0, residual.len());
+            self.stream.copy(residual, to)?;
+        }
         self.steps.done.record(&self.stream)?;
         self.steps.running = true;
         self.mode = Mode::Eager;
@@ -366,7 +384,7 @@ impl CudaBackend {
             });
             self.judge_guesses();
         } else {
-            residency.note_resident(self.config.mixtures(), self.tokens * self.options.top_k);
+            residency.note_resident(self.sizes.mixtures, self.tokens * self.options.top_k);
         }
         Ok(())
     }

@@ -12,12 +12,22 @@ use super::buffers::shape_of;
 use super::fuse::serves;
 use super::{CudaOptions, latent, padded, requirements};
 use crate::EngineError;
+use crate::backend::check_layers;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Op, Program, Refusal};
 use crate::weights::Catalog;
 
 /// Refuses shapes that the kernels do not serve.
 pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Result<(), EngineError> {
+    check_layers(&options.layers, config)?;
+    let last = options.layers.end - 1;
+    if last + 1 < config.layers.len() && !config.layers[last].feed_forward.has_mixture() {
+        let found = format!(
+            "layer {last}, the last of a stage, has no experts, with which the CUDA backend ends a step: cut behind a \
+             layer with experts"
+        );
+        return Err(EngineError::Request(found));
+    }
     let refuse = |key, found: usize, limit: usize| {
         let problem = format!("is {found}; the CUDA kernels serve up to {limit}: use --device cpu");
         Err(EngineError::Config { key, problem })
@@ -60,7 +70,9 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     {
         return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
     }
-    if !config.layers.last().is_some_and(|layer| layer.feed_forward.has_mixture()) {
+    if options.layers.end == config.layers.len()
+        && !config.layers.last().is_some_and(|layer| layer.feed_forward.has_mixture())
+    {
         let problem = "has a last layer without experts, with which the CUDA backend cannot end a \
                        step: use --device cpu";
         return Err(EngineError::Config { key: "mlp_layer_types", problem: problem.to_owned() });
@@ -129,18 +141,21 @@ pub(super) fn check_encodings(
 /// The matrices' memory, the matrices, and the decoded vectors.
 pub(super) type LoadedTrunk = (DeviceBuffer, Vec<Matrix>, Vec<Vec<f32>>);
 
-/// Uploads every matrix a part at a time. Gives their memory, the matrices and the decoded vectors.
+/// Uploads every matrix of the catalogue's layers a part at a time. Gives their memory, the matrices and the decoded
+/// vectors.
 pub(super) fn load_trunk(
     device: &Device,
     catalog: &Catalog<'_>,
     mode: LoadMode,
     progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<LoadedTrunk, EngineError> {
-    let bytes: usize = catalog.matrices().map(requirements::matrix_bytes).sum();
+    let bytes: usize = catalog.loaded().map(requirements::matrix_bytes).sum();
     let buffer = DeviceBuffer::new(device, bytes)?;
-    let mut matrices = Vec::new();
+    // Those of other devices have no memory here, and nothing is launched with them.
+    let shape = |(rows, columns, encoding)| Matrix::shape(encoding, rows, columns);
+    let mut matrices: Vec<Matrix> = catalog.matrices().map(shape).collect();
     let mut at = 0;
-    let vectors = catalog.load_parts(mode, progress, &mut |_, matrix| {
+    let vectors = catalog.load_parts(mode, progress, &mut |id, matrix| {
         let mut spans = [matrix.weight, matrix.scales, matrix.biases].map(|piece| (piece, 0));
         for (piece, offset) in &mut spans {
             buffer.write(at, piece)?;
@@ -150,7 +165,7 @@ pub(super) fn load_trunk(
         let [weight, scales, biases] =
             spans.map(|(piece, offset)| buffer.span::<u8>(offset, piece.len()));
         let (rows, columns) = (matrix.rows, matrix.columns);
-        matrices.push(Matrix::new(matrix.encoding, rows, columns, weight, scales, biases));
+        matrices[id.index()] = Matrix::new(matrix.encoding, rows, columns, weight, scales, biases);
         Ok(())
     })?;
     Ok((buffer, matrices, vectors))

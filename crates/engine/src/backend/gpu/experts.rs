@@ -165,12 +165,17 @@ pub(super) fn load(
     memory: ExpertMemory,
     options: &GpuOptions,
 ) -> Result<Residency<GpuSlots>, EngineError> {
-    let layouts = shapes.iter().map(|shapes| layout(shapes.as_ref()?));
-    let layouts = layouts.collect::<Option<Vec<_>>>();
-    let mut layouts = layouts.expect("`check_model` has asked for every layer's layout");
+    // Of other devices' layers there are no records here.
+    let own = |shapes: &[ProjectionShape; 3]| {
+        layout(shapes).expect("`check_model` has asked for every layer's layout")
+    };
+    let layouts = shapes.iter().enumerate().map(|(layer, shapes)| {
+        shapes.as_ref().filter(|_| options.layers.contains(&layer)).map(own)
+    });
+    let mut layouts: Vec<Option<Layout>> = layouts.collect();
     let (layers, experts) = (layouts.len(), config.moe.experts);
     let ExpertMemory { store, mut slot_bytes, mut slots, progress } = memory;
-    let records = layers * experts;
+    let records = layouts.iter().flatten().count() * experts;
     let resident = store.report().mode == StorageMode::Resident;
     let insists = gpu.adapter().options.import == Import::On;
     if insists && slots < records && !resident && options.prediction != Prediction::Off {
@@ -186,14 +191,14 @@ pub(super) fn load(
         && let Some((found, placed)) = host_leads(&store, &layouts, experts)
     {
         // Slots are as the host tier's: no larger than those that were planned, together.
-        let largest = placed.iter().map(Layout::bytes).max().unwrap_or(0);
+        let largest = placed.iter().flatten().map(Layout::bytes).max().unwrap_or(0);
         let larger = largest.next_multiple_of(Gpu::ALIGNMENT as usize).max(slot_bytes);
         if slots * slot_bytes >= larger {
             (slots, slot_bytes) = (slots * slot_bytes / larger, larger);
             (leads, layouts) = (Some(found), placed);
         }
     }
-    let slabs = Slabs::new(&mut gpu, slots, slot_bytes, records)?;
+    let slabs = Slabs::new(&mut gpu, slots, slot_bytes, layers * experts)?;
     let mut device = GpuSlots::new(gpu, slabs, Arc::clone(&store), layouts, experts);
     if imports {
         device.import(leads)?;

@@ -4,6 +4,8 @@
 //! Kernels of one token are too short to be launched one by one. A launch of several operations gives the bits of the
 //! operations one by one.
 
+use std::ops::Range;
+
 use gpu::Planes;
 use gpu::op::packing::Packing;
 use gpu::op::{fused, gated_product};
@@ -173,9 +175,13 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
     }
 }
 
-/// The launches of a model.
-pub(super) fn prepare(program: &Program, facts: &Facts<'_>) -> Prepared<Launch> {
-    Prepared::new(program, &Kind::ALL, |kind, _, ops| first(ops, kind, facts))
+/// The launches of the layers that a device computes.
+pub(super) fn prepare(
+    program: &Program,
+    computed: &Range<usize>,
+    facts: &Facts<'_>,
+) -> Prepared<Launch> {
+    Prepared::new(program, computed, &Kind::ALL, |kind, _, ops| first(ops, kind, facts))
 }
 
 /// The launches of each layer in words, by kind of batch; of a model that the kernels serve.
@@ -185,7 +191,8 @@ pub fn describe(config: &ModelConfig, catalog: &Catalog<'_>, program: &Program) 
         Shape { packing, columns }
     };
     let shapes: Vec<_> = catalog.matrices().map(shape).collect();
-    let prepared = prepare(program, &Facts { config, shape: &|id| shapes[id.index()] });
+    let facts = Facts { config, shape: &|id| shapes[id.index()] };
+    let prepared = prepare(program, &(0..program.layers.len()), &facts);
     prepared.listings(&Kind::ALL.map(Kind::name), Launch::describe)
 }
 

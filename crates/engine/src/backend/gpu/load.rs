@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use gpu::{Gpu, Trunk};
+use gpu::{Buffer, Gpu, Trunk};
 use store::cache::Phase;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
@@ -12,10 +12,11 @@ use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
 use super::places::Places;
 use super::prefetch::Prefetch;
-use super::requirements::Sizes;
+use super::requirements::{Sizes, held_runs};
 use super::step::Steps;
 use super::{BATCH_LIMIT, GpuBackend, GpuOptions, Prediction, check_kv_type, fused};
 use crate::EngineError;
+use crate::backend::check_layers;
 use crate::model::config::ModelConfig;
 use crate::weights::Catalog;
 
@@ -45,18 +46,26 @@ impl GpuBackend {
             return Err(EngineError::Request(found));
         }
         check_kv_type(options.kv_type)?;
+        check_layers(&options.layers, &config)?;
         let sizes = Sizes::new(&config, &options);
         let mut trunk = Trunk::default();
-        let mut names = catalog.encodings().map(|(name, _)| name);
-        let vectors = catalog.load_parts(mode, progress, &mut |_, matrix| {
-            let name = names.next().unwrap_or("a matrix");
-            Ok(trunk.add(&mut gpu, name, &matrix)?)
+        let names: Vec<&str> = catalog.encodings().map(|(name, _)| name).collect();
+        let vectors = catalog.load_parts(mode, progress, &mut |id, matrix| {
+            trunk.skip_to(id.index());
+            Ok(trunk.add(&mut gpu, names[id.index()], &matrix)?)
         })?;
         let matrices = gpu.adapter().matrices;
         let mut numbers = |what: &str, count: usize| gpu.buffer(what, 4 * count as u64);
         let mut held = Vec::with_capacity(vectors.len());
-        for (run, values) in catalog.vector_runs() {
-            let buffer = numbers("a vector", values)?;
+        let mut empty = None;
+        for (run, values, own) in held_runs(catalog) {
+            let buffer = match &empty {
+                Some(buffer) if !own => Buffer::clone(buffer),
+                _ => numbers("a vector", values)?,
+            };
+            if values == 0 {
+                empty = Some(buffer.clone());
+            }
             held.extend(std::iter::repeat_n(buffer, run.len()));
         }
         let registers = sizes.registers.iter().map(|&count| numbers("activations", count));
@@ -65,15 +74,17 @@ impl GpuBackend {
         let partial = numbers("attention", sizes.partial)?;
         let token_ids = numbers("tokens", sizes.tokens)?;
         let angles = numbers("angles", sizes.angles)?;
-        for (run, _) in catalog.vector_runs() {
+        for (run, _) in catalog.vector_runs().filter(|(_, values)| *values > 0) {
             let values = vectors[run.clone()].concat();
             gpu.write_floats(&held[run.start], 0, &values)?;
         }
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
-        let (layers, experts) = (config.layers.len(), config.moe.experts);
-        let guesses = options.prediction != Prediction::Off && memory.slots < layers * experts;
+        // Nothing is guessed of layers behind the device's own.
+        let (layers, experts) = (options.layers.end, config.moe.experts);
+        let records = options.layers.len() * experts;
+        let guesses = options.prediction != Prediction::Off && memory.slots < records;
         let shape = (layers, experts, options.top_k);
         let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
         let prefetch = guesses.then(prefetch).transpose()?;
@@ -92,13 +103,14 @@ impl GpuBackend {
             token_ids,
             angles,
             head,
-            steps: Steps::new(options.pieces, config.layers.len()),
+            steps: Steps::new(options.pieces, options.layers.clone()),
             halves,
             partial,
             frequencies: config.attention.rope.inverse_frequencies(),
             spans: Vec::new(),
             ids: Vec::new(),
             tokens: 0,
+            at_work: false,
             phase: Phase::Prefill,
             failure: None,
             config,

@@ -179,7 +179,7 @@ impl GpuBackend {
         routed.run_all(residency.device_mut(), layer)?;
         residency.note_prompt_hits(pairs);
         residency.note_prompt_layer();
-        if layer.index() + 1 == self.config.layers.len() {
+        if layer.index() + 1 == self.options.layers.end {
             // No layer before has looked.
             let gpu = &mut self.residency.device_mut().gpu;
             let control = gpu.control().clone();
@@ -222,7 +222,7 @@ impl GpuBackend {
         let words = words(&gpu.read(&places)?);
         let (control, chosen) = words.split_at(CONTROL_WORDS);
         self.check_finite(control[1])?;
-        let (pairs, layers) = (chosen.len(), self.config.layers.len());
+        let (pairs, layers) = (chosen.len(), self.options.layers.end);
         let (phase, experts) = (self.phase, self.config.moe.experts);
         let (residency, routed) = self.routed();
         residency.begin_prompt_layer()?;

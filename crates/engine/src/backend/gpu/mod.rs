@@ -102,6 +102,8 @@ pub struct GpuBackend {
     spans: Vec<Span>,
     ids: Vec<u32>,
     tokens: usize,
+    /// The residual stream is here: not yet, or no more, while another stage of the model computes the batch.
+    at_work: bool,
     phase: Phase,
     failure: Option<GpuError>,
 }
@@ -114,7 +116,7 @@ impl GpuBackend {
     pub fn set_routing(&mut self, routing: Routing) -> Result<(), EngineError> {
         if routing.replaces() {
             let sizes = Sizes::new(&self.config, &self.options);
-            let shape = (self.config.layers.len(), self.config.moe.experts);
+            let shape = (self.options.layers.clone(), self.config.moe.experts);
             let gpu = &mut self.residency.device_mut().gpu;
             self.replaced = Some(Replaced::new(gpu, routing, &sizes, shape)?);
         }
@@ -167,9 +169,7 @@ impl GpuBackend {
             }
         }
         self.residency.device_mut().gpu.write_words(&self.token_ids, 0, &self.ids)?;
-        self.residency.device_mut().gpu.write_floats(&self.angles, 0, &angles)?;
-        self.residency.device_mut().gpu.clear_control();
-        Ok(())
+        self.residency.device_mut().gpu.write_floats(&self.angles, 0, &angles)
     }
 
     /// Says where the windows of the batch's sequences lie.
@@ -237,9 +237,12 @@ impl Backend for GpuBackend {
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
-        let count = self.tokens * self.config.hidden;
-        let residual = &self.registers[Register::Residual as usize];
-        let residual = self.residency.device_mut().gpu.read_floats(residual, 0, count).ok()?;
+        let mut residual = Vec::new();
+        if self.at_work {
+            let count = self.tokens * self.config.hidden;
+            let from = &self.registers[Register::Residual as usize];
+            residual = self.residency.device_mut().gpu.read_floats(from, 0, count).ok()?;
+        }
         Some(self.sequences.suspend(self.ids.clone(), residual))
     }
 
@@ -249,9 +252,11 @@ impl Backend for GpuBackend {
         self.phase = Phase::Prefill;
         self.place_windows()?;
         self.tell_batch()?;
+        self.residency.device_mut().gpu.clear_control();
         if let Some(replaced) = &mut self.replaced {
             replaced.resume();
         }
+        self.at_work = !residual.is_empty();
         let to = &self.registers[Register::Residual as usize];
         Ok(self.residency.device_mut().gpu.write_floats(to, 0, &residual)?)
     }
@@ -263,6 +268,7 @@ impl Backend for GpuBackend {
         self.spans = self.sequences.begin(runs)?.iter().map(Span::from).collect();
         self.ids = runs.iter().flat_map(|run| run.tokens).copied().collect();
         self.tokens = self.ids.len();
+        self.at_work = false;
         self.phase = match purpose {
             Purpose::Prompt => Phase::Prefill,
             Purpose::Answers => Phase::Decode,
@@ -278,6 +284,9 @@ impl Backend for GpuBackend {
         device.gpu.begin_step(few && waits_once)?;
         self.place_windows()?;
         self.tell_batch()?;
+        if self.options.layers.start == 0 {
+            self.residency.device_mut().gpu.clear_control();
+        }
         Ok(())
     }
 
@@ -298,6 +307,7 @@ impl Backend for GpuBackend {
     }
 
     fn embed(&mut self, table: MatrixId) {
+        self.at_work = true;
         self.attempt(|this| {
             let table = this.trunk.matrix(table.index());
             let residual = &this.registers[Register::Residual as usize];
@@ -311,10 +321,33 @@ impl Backend for GpuBackend {
         });
     }
 
+    /// Ends the step, if the batch is one, with the residual stream behind it.
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        self.settle()?;
+        let residual = self.registers[Register::Residual as usize].clone();
+        let bytes = 4 * (self.tokens * self.config.hidden) as u64;
+        let bytes = self.finish(&mut |_| Ok(()), &[(&residual, 0, bytes)])?;
+        to.clear();
+        to.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
+        self.at_work = false;
+        Ok(())
+    }
+
+    /// Before anything of the batch is recorded: what is recorded ahead begins behind it.
+    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+        assert_eq!(from.len(), self.tokens * self.config.hidden, "stages have the same batch");
+        self.at_work = true;
+        let to = &self.registers[Register::Residual as usize];
+        let gpu = &mut self.residency.device_mut().gpu;
+        gpu.write_floats(to, 0, from)?;
+        gpu.clear_control();
+        Ok(())
+    }
+
     fn prepare(&mut self, program: Arc<Program>) {
         let shape = |id: MatrixId| Shape::from(self.trunk.matrix(id.index()));
         let facts = Facts { config: &self.config, shape: &shape };
-        self.prepared = Arc::new(prepare(&program, &facts));
+        self.prepared = Arc::new(prepare(&program, &self.options.layers, &facts));
     }
 
     fn run_stage(

@@ -3,6 +3,8 @@
 //! Those of all layers of a few tokens are written before their batch is recorded, and drawn while the one before runs,
 //! so that steps are handed over as without; larger batches get each layer's when it is recorded.
 
+use std::ops::Range;
+
 use gpu::{Buffer, Gpu, GpuError, Span};
 use store::LayerId;
 
@@ -13,7 +15,8 @@ use crate::routing::Routing;
 /// A generator, and what it gives the batch in progress.
 pub(super) struct Replaced {
     routing: Routing,
-    layers: usize,
+    /// Layers that the device computes: each draws by itself, and those of other devices are drawn there.
+    layers: Range<usize>,
     experts: usize,
     /// `[layers, tokens, experts]`, each layer at a multiple of [`Gpu::ALIGNMENT`].
     logits: Buffer,
@@ -29,7 +32,7 @@ impl Replaced {
         gpu: &mut Gpu,
         routing: Routing,
         sizes: &Sizes,
-        (layers, experts): (usize, usize),
+        (layers, experts): (Range<usize>, usize),
     ) -> Result<Self, GpuError> {
         let logits = gpu.buffer("replaced logits", 4 * sizes.replaced as u64)?;
         let (drawn, drawn_tokens, tokens) = (Vec::new(), 0, 0);
@@ -61,8 +64,9 @@ impl Replaced {
     fn draw(&mut self, tokens: usize) {
         let (row, count) = (replaced_row(tokens, self.experts), tokens * self.experts);
         self.drawn.clear();
-        self.drawn.resize(self.layers * row, 0.0);
-        for (layer, logits) in self.drawn.chunks_exact_mut(row).enumerate() {
+        self.drawn.resize(self.layers.end * row, 0.0);
+        let rows = self.drawn.chunks_exact_mut(row).enumerate();
+        for (layer, logits) in rows.skip(self.layers.start) {
             let logits = &mut logits[..count];
             self.routing.override_logits(LayerId(layer as u16), self.experts, logits);
         }

@@ -1,6 +1,7 @@
 //! The sizes of a portable GPU's backend, the bytes of its memory that it will hold for them, and the models that it
 //! computes: all known before anything is loaded.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use gpu::op::attention as attention_kernels;
@@ -18,15 +19,17 @@ use super::fuse::serves;
 use super::step::STEP_TOKENS;
 use super::windows::WindowSizes;
 use crate::EngineError;
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::ModelConfig;
 use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
-use crate::sequences::{RowForm, SequenceLayout};
+use crate::sequences::{Kept, RowForm, SequenceLayout};
 use crate::weights::Catalog;
 
 /// Sizes of a backend.
 #[derive(Clone, Debug)]
 pub struct GpuOptions {
+    /// The layers of the model that it computes; the others are other backends'.
+    pub layers: Range<usize>,
     /// Most tokens of one batch.
     pub batch_tokens: usize,
     /// Most tokens of one batch whose logits are asked for at once.
@@ -110,6 +113,8 @@ pub(super) struct Sizes {
     /// Words of each of the two buffers in which tokens are ranked, and most likely tokens at once.
     pub(super) ranking: usize,
     pub(super) drawn: usize,
+    /// Values that a step leaves to the device behind.
+    left: usize,
     /// Bytes of a sequence's keys in one layer that keeps all positions; its values take as many.
     pub(super) cache_bytes: u64,
     /// What layers with a window keep.
@@ -125,19 +130,27 @@ impl Sizes {
         let shared = moe.shared_intermediate.map_or(0, |_| tokens);
         let inner = shared * moe.shared_intermediate.unwrap_or(0);
         let attention = &config.attention;
-        let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
+        let layout = Arc::new(SequenceLayout::of_layers(
+            config,
+            &options.layers,
+            options.kv_type,
+            RowForm::Rows,
+        ));
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
         let widest = widest.max(moe.shared_intermediate.unwrap_or(0));
         let widths = [(tokens, widest), (pairs, moe.intermediate)];
         let halves = widths.map(|(rows, width)| Halves::sizes(rows, width)[0]);
         let context = options.context;
+        // Another device has the head behind the model's last layer.
+        let ends = options.layers.end == config.layers.len();
+        let logit_rows = if ends { options.logit_rows } else { 0 };
         Self {
             registers: Register::widths(config).map(|width| tokens * width),
             halves: [halves.into_iter().max().unwrap_or(0), pairs],
             partial: attention_kernels::partial_len(attention.query_heads, context),
-            selected: options.logit_rows * hidden,
-            logits: options.logit_rows * config.vocabulary,
+            selected: logit_rows * hidden,
+            logits: logit_rows * config.vocabulary,
             router_logits: tokens * moe.experts,
             chosen: pairs.max(config.layers.len() * tokens.min(STEP_TOKENS) * options.top_k),
             pairs,
@@ -155,8 +168,12 @@ impl Sizes {
             tokens,
             angles: tokens * attention.rope.dims,
             table: config.layers.len() * moe.experts,
-            ranking: draw::scratch_words(config.vocabulary, options.logit_rows.min(STEP_TOKENS)),
-            drawn: options.logit_rows.min(STEP_TOKENS),
+            ranking: match logit_rows.min(STEP_TOKENS) {
+                0 => 0,
+                rows => draw::scratch_words(config.vocabulary, rows),
+            },
+            drawn: logit_rows.min(STEP_TOKENS),
+            left: if ends { 0 } else { tokens.min(STEP_TOKENS) * hidden },
             cache_bytes: (options.context * layout.row()) as u64,
             windows: WindowSizes::new(&layout, options),
             layout,
@@ -201,8 +218,9 @@ impl Sizes {
     /// the residual of a chunk.
     fn read(&self, config: &ModelConfig) -> u64 {
         let (page, states) = (self.layout.page_bytes() as u64, self.layout.state_values());
-        let step = Gpu::CONTROL_WORDS as usize + self.chosen + self.guesses + self.logits;
-        page.max(4 * step.max(states).max(self.tokens * config.hidden) as u64)
+        let control = Gpu::CONTROL_WORDS as usize;
+        let step = control + self.chosen + self.guesses + self.logits + self.left;
+        page.max(4 * step.max(states).max(control + self.tokens * config.hidden) as u64)
     }
 }
 
@@ -223,20 +241,20 @@ impl GpuRequirements {
             };
             buffers.map(add).sum()
         };
-        let matrices = catalog.matrices();
+        let matrices = catalog.loaded();
         let matrices =
             matrices.map(|(rows, columns, it)| Trunk::bytes(it.plane_bytes(rows, columns)));
-        let vectors = catalog.vector_runs().map(|(_, values)| 4 * values as u64);
+        let vectors = held_runs(catalog).filter(|(.., held)| *held);
+        let vectors = vectors.map(|(_, values, _)| 4 * values as u64);
         let weights = sum(&mut matrices.chain(vectors));
         let activations = sum(&mut sizes.batch());
-        let layers = |mixer| config.count(mixer) * options.sequences;
-        let windows = config.window_layers() * options.sequences;
-        let caches = 2 * (layers(Mixer::Attention) - windows);
+        let layers = |kept| sizes.layout.count(kept) * options.sequences;
+        let (windows, caches) = (layers(Kept::Window), 2 * layers(Kept::Paged));
         let key_values = sum(&mut std::iter::repeat_n(sizes.cache_bytes, caches));
         let kept = sizes.windows.as_ref();
         let kept = sum(&mut kept.into_iter().flat_map(|it| it.buffers(windows)));
         let states = [sizes.layout.state(), sizes.layout.tail()].map(|values| 4 * values as u64);
-        let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Mixer::DeltaNet)));
+        let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Kept::State)));
         let recurrent = kept + sum(&mut states.into_iter().flatten());
         let used = weights + activations + key_values + recurrent;
         let staging = footprint.bytes() - used + Footprint::staging(class, sizes.read(config));
@@ -247,6 +265,18 @@ impl GpuRequirements {
     pub fn total(&self) -> u64 {
         self.weights + self.key_values + self.recurrent + self.activations + self.staging
     }
+}
+
+/// The runs of [`Catalog::vector_runs`], and whether each has a buffer of its own: all that are loaded have; the first
+/// of the others has an empty one, which stands for all of them.
+pub(super) fn held_runs(
+    catalog: &Catalog<'_>,
+) -> impl Iterator<Item = (Range<usize>, usize, bool)> {
+    let mut empty = false;
+    catalog.vector_runs().map(move |(run, values)| {
+        let held = values > 0 || !std::mem::replace(&mut empty, true);
+        (run, values, held)
+    })
 }
 
 /// Numbers from one layer's replaced logits to the next one's: as kernels bind them.

@@ -114,17 +114,20 @@ impl<'a> Running<'a> {
             if full || steps.flying.back().is_some_and(|piece| piece.last) {
                 return Ok(());
             }
-            let end = (steps.first + steps.length).min(steps.layers);
+            let all = steps.layers.end;
+            let end = (steps.first + steps.length).min(all);
             let handed = steps.handed.unwrap_or(taped);
-            let last = handed == taped || end == steps.layers && steps.ahead() > 0;
-            let to =
-                if last || steps.first == steps.layers { taped } else { steps.routed[end - 1] };
+            let last = handed == taped || end == all && steps.ahead() > 0;
+            let to = match last || steps.first == all {
+                true => taped,
+                false => steps.routed[end - 1 - steps.layers.start],
+            };
             if handed < to {
                 gpu.replay(handed..to)?;
                 steps.handed = Some(to);
             }
             let (end, behind) = match to == taped {
-                true => (steps.layers, Some(self.places)),
+                true => (all, Some(self.places)),
                 false => (end, None),
             };
             // What is on its way already has not seen it.
@@ -200,7 +203,7 @@ impl<'a> Running<'a> {
         self.slots.gpu.clear_control();
         self.steps.missed += 1;
         self.steps.first = layer.index() + 1;
-        self.steps.handed = Some(self.steps.combined[layer.index()]);
+        self.steps.handed = Some(self.steps.combined[self.steps.place(layer)]);
         self.steps.chosen[layer.index()] = miss.chosen;
         self.hand_over()
     }

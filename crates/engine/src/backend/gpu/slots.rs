@@ -67,8 +67,8 @@ pub(super) struct GpuSlots {
     pub(super) gpu: Gpu,
     pub(super) slabs: Slabs,
     store: Arc<ExpertStore>,
-    /// By layer.
-    layouts: Vec<Layout>,
+    /// By layer; `None` of those that another device computes.
+    layouts: Vec<Option<Layout>>,
     /// Experts of a layer.
     experts: usize,
     /// By slot: the record that it has.
@@ -117,11 +117,16 @@ fn planes<'a>(bytes: &'a [u8], places: &[Place; PIECES]) -> [[&'a [u8]; 3]; 3] {
 /// them.
 pub(super) fn host_leads(
     store: &ExpertStore,
-    layouts: &[Layout],
+    layouts: &[Option<Layout>],
     experts: usize,
-) -> Option<(Vec<u32>, Vec<Layout>)> {
+) -> Option<(Vec<u32>, Vec<Option<Layout>>)> {
     let (mut all, mut placed) = (Vec::with_capacity(layouts.len() * experts), Vec::new());
     for (layer, layout) in layouts.iter().enumerate() {
+        let Some(layout) = layout else {
+            all.resize(all.len() + experts, 0);
+            placed.push(None);
+            continue;
+        };
         let mut alike = None;
         for expert in 0..experts {
             let (layer, expert) = (LayerId(layer as u16), ExpertId(expert as u16));
@@ -138,7 +143,7 @@ pub(super) fn host_leads(
             }
             all.push(lead as u32);
         }
-        placed.push(layout.placed(alike?)?);
+        placed.push(Some(layout.placed(alike?)?));
     }
     Some((all, placed))
 }
@@ -149,7 +154,7 @@ impl GpuSlots {
         gpu: Gpu,
         slabs: Slabs,
         store: Arc<ExpertStore>,
-        layouts: Vec<Layout>,
+        layouts: Vec<Option<Layout>>,
         experts: usize,
     ) -> Self {
         Self {
@@ -213,6 +218,9 @@ impl GpuSlots {
     fn name_all(&mut self) {
         for key in 0..self.homes.len() as u32 {
             let (layer, expert) = self.record(key);
+            if self.layouts[layer.index()].is_none() {
+                continue;
+            }
             let held = self.store.hold(layer, expert).expect("RAM has every record");
             self.set_home(key, self.home(key, held.arena(), held.offset()));
         }
@@ -334,7 +342,7 @@ impl GpuSlots {
 
     /// How records of a layer lie in slots.
     pub(super) fn layout(&self, layer: LayerId) -> &Layout {
-        &self.layouts[layer.index()]
+        self.layouts[layer.index()].as_ref().expect("a layer of this device")
     }
 
     /// Records that were written into slots so far.
@@ -395,7 +403,7 @@ impl GpuSlots {
         self.host = host;
         if !copied {
             let places = self.store.places(layer, expert).expect("a record of the store's");
-            let record = self.layouts[layer.index()].record(planes(held.bytes(), places));
+            let record = self.layout(layer).record(planes(held.bytes(), places));
             self.slabs.fill(&mut self.gpu, slot as usize, &record)?;
         }
         self.slabs.name(key as usize, self.slabs.slot_word(slot as usize));

@@ -11,6 +11,7 @@
 //! request for the step's result tries again. A step that nothing asks for is ended before the next one begins.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use gpu::{Ask, Buffer, Gpu};
 use store::{ExpertId, LayerId};
@@ -83,14 +84,15 @@ pub(super) enum Arrived {
 /// The step in progress, and how long its pieces are.
 pub(super) struct Steps {
     pieces: Pieces,
-    pub(super) layers: usize,
+    /// Layers that the device computes, by their numbers in the model.
+    pub(super) layers: Range<usize>,
     /// A step runs whose end the host has not seen.
     open: bool,
     /// Nothing can be had of it any more.
     failed: bool,
     /// Pairs of a token and an expert in each layer.
     pub(super) pairs: usize,
-    /// By layer: what is on the tape up to its choice, and up to its sum.
+    /// By layer from the first on: what is on the tape up to its choice, and up to its sum.
     pub(super) routed: Vec<usize>,
     pub(super) combined: Vec<usize>,
     /// By layer: experts that it chose.
@@ -109,24 +111,29 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(pieces: Pieces, layers: usize) -> Self {
+    pub(super) fn new(pieces: Pieces, layers: Range<usize>) -> Self {
         Self {
             pieces,
-            layers,
             open: false,
             failed: false,
             pairs: 0,
-            routed: Vec::with_capacity(layers),
-            combined: Vec::with_capacity(layers),
-            chosen: vec![Vec::new(); layers],
+            routed: Vec::with_capacity(layers.len()),
+            combined: Vec::with_capacity(layers.len()),
+            chosen: vec![Vec::new(); layers.end],
             flying: VecDeque::new(),
-            first: 0,
+            first: layers.start,
             handed: None,
             miss: None,
             // Nothing has been used yet.
             length: 1,
             missed: 0,
+            layers,
         }
+    }
+
+    /// The place of a layer among those of the device.
+    pub(super) fn place(&self, layer: LayerId) -> usize {
+        layer.index() - self.layers.start
     }
 
     /// True while the batch in progress is a step.
@@ -147,7 +154,7 @@ impl Steps {
             Pieces::Layers(_) => AHEAD,
             // Every other layer misses at least.
             Pieces::Adaptive if self.length == 1 => 0,
-            Pieces::Adaptive if self.length >= self.layers.min(Pieces::LIMIT) => usize::MAX,
+            Pieces::Adaptive if self.length >= self.layers.len().min(Pieces::LIMIT) => usize::MAX,
             Pieces::Adaptive => AHEAD,
         }
     }
@@ -166,7 +173,7 @@ impl Steps {
     /// Nothing can be missing: one piece has all layers.
     fn expect_all(&mut self) {
         if self.pieces == Pieces::Adaptive {
-            self.length = self.layers;
+            self.length = self.layers.len();
         }
     }
 
@@ -174,7 +181,7 @@ impl Steps {
     fn end(&mut self) {
         self.forget();
         if std::mem::take(&mut self.open) && self.pieces == Pieces::Adaptive {
-            self.length = (self.layers / (self.missed + 1)).clamp(1, Pieces::LIMIT);
+            self.length = (self.layers.len() / (self.missed + 1)).clamp(1, Pieces::LIMIT);
         }
     }
 
@@ -182,7 +189,7 @@ impl Steps {
     fn forget(&mut self) {
         self.routed.clear();
         self.combined.clear();
-        (self.first, self.handed, self.miss) = (0, None, None);
+        (self.first, self.handed, self.miss) = (self.layers.start, None, None);
     }
 
     /// Hands the layers before `end` over that no piece has yet, and asks for the control words, their choices, and
@@ -213,7 +220,7 @@ impl Steps {
     /// Waits for the oldest piece, if there is one, and says what it says.
     pub(super) fn take_piece(&mut self, gpu: &mut Gpu) -> Result<Arrived, GpuError> {
         let Some(piece) = self.flying.pop_front() else {
-            return Ok(Arrived::Computed(self.layers, Vec::new()));
+            return Ok(Arrived::Computed(self.layers.end, Vec::new()));
         };
         let Piece { ask, first, end, guess, last } = piece;
         let mut bytes = gpu.answer(ask)?;
@@ -234,7 +241,8 @@ impl Steps {
                 let (layer, chosen) = (LayerId(layer as u16), chosen.to_vec());
                 let handed = *self.handed.get_or_insert(gpu.taped());
                 gpu.tape_alone(true);
-                let begun = self.combined.get(layer.index()).is_some_and(|&end| handed >= end);
+                let sum = self.combined.get(self.place(layer));
+                let begun = sum.is_some_and(|&end| handed >= end);
                 self.first = layer.index();
                 // The layers behind it have not guessed.
                 return Ok(Arrived::Missed(Miss { layer, chosen, begun, guess: guesses }));
@@ -287,7 +295,7 @@ impl GpuBackend {
         if steps.handed.is_some() {
             return Ok(());
         }
-        let last = layer + 1 == steps.layers;
+        let last = layer + 1 == steps.layers.end;
         // What asks for the result takes the last layers along, where nothing has to be known before.
         if layer + 1 - steps.first >= steps.length && !(last && steps.ahead() > 0) {
             let prefetch = self.prefetch.as_ref();
@@ -410,7 +418,7 @@ impl GpuBackend {
         }
         let wanted = self.spans.iter().any(|span| self.sequences.exists(span.sequence));
         let mut ended = Ok(());
-        if wanted && !self.steps.failed && self.steps.combined.len() == self.steps.layers {
+        if wanted && !self.steps.failed && self.steps.combined.len() == self.steps.layers.len() {
             ended = self.finish(&mut |_| Ok(()), &[]).map(|_| ());
         }
         if self.steps.open {

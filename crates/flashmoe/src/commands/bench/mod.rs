@@ -127,7 +127,7 @@ pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> R
             }
             arm => arm?,
         };
-        if let (true, Some(device)) = (wanted.phases, &arm.plan.device) {
+        if let (true, Some(device)) = (wanted.phases, arm.plan.device()) {
             let name = &device.info.name;
             let problem = format!("--phases: {name} runs a step as one piece; use --device cpu");
             return Err(Failure::usage(problem).into());

@@ -20,6 +20,7 @@ use crate::commands::fingerprint::Fingerprint;
 use crate::commands::table::Row;
 use crate::phases::Phases;
 use crate::plan::Plan;
+use crate::plan::device::DevicePlan;
 use crate::plan::stages::StagePlan;
 use crate::speed::Speeds;
 
@@ -131,8 +132,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let copied = prefetched(&|f| f.bus_copied);
     let prefetch_reads = prefetched(&|f| f.disk_read);
     let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
-    let each =
-        |count: u64| plan.device.as_ref().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
+    let each = |count: u64| plan.device().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
     let first: Vec<f64> =
         samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
@@ -146,17 +146,19 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "tok/s": round(rate, 3),
         "sd": round(deviation, 3),
         "runs": samples.len(),
-        "device": plan.device.as_ref().map_or("cpu", |device| &device.info.name),
+        "device": plan.device_names().unwrap_or_else(|| "cpu".to_owned()),
         "mode": mode(plan),
         "budget GiB": round(plan.budget as f64 / (1u64 << 30) as f64, 2),
-        "VRAM GiB": plan.device.as_ref().map(|device| gibibytes(device.total_bytes())),
-        "VRAM slots": plan.device.as_ref().map(|device| device.slots.start),
+        "VRAM GiB": plan.device().map(|_| {
+            gibibytes(plan.devices.iter().map(DevicePlan::total_bytes).sum())
+        }),
+        "VRAM slots": plan.device().map(|_| plan.device_slots().0),
         "slots": plan.slots.as_ref().map_or(0, StorePlan::slots),
         "prefill chunk": plan.backend.batch_tokens,
         "policy": name(&arguments.policy),
         "io": name(&arguments.io),
         "load": name(&arguments.load),
-        "kv": name(&match &plan.device {
+        "kv": name(&match plan.device() {
             None => arguments.kv.unwrap_or(KvChoice::Grow),
             Some(device) if device.slots.grows() => KvChoice::Grow,
             Some(_) => KvChoice::Ahead,
@@ -165,8 +167,8 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "routing": name(&arguments.routing),
         "k": plan.backend.top_k,
         "hits %": pooled.then(|| percent(hits, requests)),
-        "VRAM hits %": plan.device.as_ref().map(|_| percent(on_device.0, on_device.1)),
-        "predict": plan.device.as_ref().map(|_| name(&arguments.predict)),
+        "VRAM hits %": plan.device().map(|_| percent(on_device.0, on_device.1)),
+        "predict": plan.device().map(|_| name(&arguments.predict)),
         "prefetched %": share(prefetched(&|f| f.right), prefetched(&|f| f.guessed)),
         "copies used %": share(prefetched(&|f| f.bus_used), copied),
         "reads used %": share(prefetched(&|f| f.disk_used), prefetch_reads),
@@ -191,9 +193,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
     let Value::Object(mut fields) = fields else { unreachable!("written as an object above") };
     let tiers = tiers(samples, on_device.1).into_iter();
     // All rows have the same columns.
-    fields.extend(
-        tiers.map(|(name, value)| (name, plan.device.as_ref().map_or(Value::Null, |_| value))),
-    );
+    fields.extend(tiers.map(|(name, value)| (name, plan.device().map_or(Value::Null, |_| value))));
     fields.extend(queue(samples));
     fields.extend(phases(plan, samples));
     fields.insert("stages".to_owned(), stages(plan, samples));
@@ -227,10 +227,7 @@ pub(super) fn unfit(arguments: &ModelArguments, rows: &[Row]) -> Row {
 
 /// What every row of a table has in common: the model, what computed, and the build.
 pub(super) fn caption(plan: &Plan) -> String {
-    let device = match &plan.device {
-        Some(device) => device.info.name.clone(),
-        None => format!("cpu, {} threads", plan.threads),
-    };
+    let device = plan.device_names().unwrap_or_else(|| format!("cpu, {} threads", plan.threads));
     format!(
         "{}, {}; {device}; flashmoe {} ({})",
         crate::models::short_name(&plan.arguments.model),
@@ -326,7 +323,7 @@ fn phases(plan: &Plan, samples: &[Sample]) -> Row {
         sums.add(&Phases::of(&sample.stages, &sample.counters, sample.time));
         sums
     });
-    let each = |time: Duration| match plan.device {
+    let each = |time: Duration| match plan.device() {
         None => json!(round((time / tokens).as_secs_f64() * 1e3, 3)),
         Some(_) => Value::Null,
     };

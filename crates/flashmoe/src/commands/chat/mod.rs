@@ -54,7 +54,7 @@ pub(crate) fn chat(
 fn banner(terminal: &Terminal) -> Result<()> {
     let plan = &terminal.plan;
     let name = crate::models::short_name(&plan.arguments.model);
-    let device = plan.device.as_ref().map_or("the processor", |device| &device.info.name);
+    let device = plan.device_names().unwrap_or_else(|| "the processor".to_owned());
     let (context, memory) = (plan.backend.context, ByteSize(plan.total_bytes()));
     say(&format!("{name} · context of {context} tokens · {memory} of memory · on {device}"));
     let about = Examples::of(&plan.checkpoint)?.about;

@@ -84,7 +84,7 @@ impl Forecast {
             Some(machine) => Speeds::assumed(machine, &plan)?,
             None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
         };
-        let prediction = plan.device.is_none().then(|| Sizes::of(&plan).predict(&speeds));
+        let prediction = plan.devices.is_empty().then(|| Sizes::of(&plan).predict(&speeds));
         Ok(Self { plan, preview, speeds, prediction, load, assumed: assumed.is_some() })
     }
 
@@ -100,7 +100,7 @@ impl Forecast {
             true => "assumed by --machine".to_owned(),
             false => measured(plan, *load),
         };
-        let (expected, details) = match (prediction, &plan.device) {
+        let (expected, details) = match (prediction, plan.device_names()) {
             (Some(prediction), _) => (
                 format!(
                     "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
@@ -109,9 +109,9 @@ impl Forecast {
                 ),
                 prediction.lines(plan, speeds, &measured),
             ),
-            (None, Some(device)) => {
-                let (rate, lines) = device_prediction(plan, device, speeds, &measured);
-                (format!("on {}, about {} tok/s", device.info.name, two_digits(rate)), lines)
+            (None, Some(names)) => {
+                let (rate, lines) = device_prediction(plan, speeds, &measured);
+                (format!("on {names}, about {} tok/s", two_digits(rate)), lines)
             }
             (None, None) => Default::default(),
         };
@@ -159,14 +159,9 @@ fn as_json(
 ) -> serde_json::Value {
     let parts = plan.parts.iter().map(|part| (machine_name(part.name), part.bytes.into()));
     let parts: serde_json::Map<_, _> = parts.collect();
-    let device = plan.device.as_ref().map(|device| {
-        json!({
-            "name": device.info.name,
-            "bytes": device.total_bytes(),
-            "slots": device.slots.start,
-            "slots_at_full_context": device.slots.full,
-        })
-    });
+    let device = plan.device().map(device_json);
+    let stages = plan.stages.iter().enumerate();
+    let stages = stages.map(|(index, stage)| stage_json(stage, plan.devices.get(index)));
     json!({
         "parts": parts,
         "slots": plan.slots.as_ref().map(store::cache::StorePlan::slots),
@@ -179,7 +174,7 @@ fn as_json(
         "prefill_chunk": plan.backend.batch_tokens,
         "threads": plan.threads,
         "device": device,
-        "stages": plan.stages.iter().map(stage_json).collect::<Vec<_>>(),
+        "stages": stages.collect::<Vec<_>>(),
         "trunk_bytes_per_token": plan.trunk_bytes_per_token(),
         "disk_bytes_per_s": speeds.disk,
         "memory_bytes_per_s": speeds.memory,
@@ -190,11 +185,22 @@ fn as_json(
     })
 }
 
+/// A GPU of the plan.
+fn device_json(device: &DevicePlan) -> serde_json::Value {
+    json!({
+        "name": device.info.name,
+        "bytes": device.total_bytes(),
+        "slots": device.slots.start,
+        "slots_at_full_context": device.slots.full,
+    })
+}
+
 /// A stage of the plan.
-fn stage_json(stage: &StagePlan) -> serde_json::Value {
+fn stage_json(stage: &StagePlan, device: Option<&DevicePlan>) -> serde_json::Value {
     let slots = stage.slots.as_ref();
     json!({
         "layers": [stage.layers.start, stage.layers.end],
+        "device": device.map(device_json),
         "slots": slots.map(store::cache::StorePlan::slots),
         "slot_bytes": slots.map(store::cache::StorePlan::bytes),
         "experts": slots.map(store::cache::StorePlan::experts),
@@ -206,8 +212,12 @@ fn account(plan: &Plan, assumed: bool) -> Vec<String> {
     let mut row = |name: &str, bytes: u64, note: String| {
         lines.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
     };
-    if let Some(device) = &plan.device {
+    for (device, stage) in plan.devices.iter().zip(&plan.stages) {
         let free = format!("{} free", ByteSize(device.info.free_bytes));
+        let free = match plan.devices.len() {
+            1 => free,
+            _ => format!("{free}; layers {} to {}", stage.layers.start, stage.layers.end - 1),
+        };
         row(&device.info.name, device.info.total_bytes, free);
         for part in device.parts.iter().filter(|part| part.bytes > 0) {
             let note = match (part.name, plan.arguments.prefill_chunk) {
@@ -329,24 +339,21 @@ fn coverage(slots: f64, pinned: f64, both: f64) -> Coverage {
 
 /// The tiers of a GPU: device memory, pinned memory over the bus, disk. The most used records are in device memory.
 /// Gives the tokens per second that are expected, and the lines.
-fn device_prediction(
-    plan: &Plan,
-    device: &DevicePlan,
-    speeds: &Speeds,
-    measured: &str,
-) -> (f64, Vec<String>) {
+fn device_prediction(plan: &Plan, speeds: &Speeds, measured: &str) -> (f64, Vec<String>) {
     let layers = plan.config.layers.len();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
     let all: u64 = plan.checkpoint.expert_bytes();
     let bus_speed = speeds.bus.unwrap_or(f64::INFINITY);
-    let slots = device.slots.start as f64 / device.experts.max(1) as f64;
-    let pinned = match (&plan.slots, device.holds_all()) {
+    let (slots, experts) = plan.device_slots();
+    let (slots, experts) = (slots as f64 / experts.max(1) as f64, experts.max(1) as f64);
+    let holds_all = plan.devices.iter().all(DevicePlan::holds_all);
+    let pinned = match (&plan.slots, holds_all) {
         (Some(records), false) => records.slots() as f64 / records.experts().max(1) as f64,
         _ => 0.0,
     };
     let inside = hit_rate(slots.min(1.0));
-    let both = RECORDS_IN_BOTH as f64 / device.experts.max(1) as f64;
+    let both = (RECORDS_IN_BOTH * plan.devices.len()) as f64 / experts;
     let Coverage { step, prompt } = match plan.pinned_all() {
         true => Coverage { step: 1.0, prompt: 1.0 },
         false => coverage(slots, pinned, both),

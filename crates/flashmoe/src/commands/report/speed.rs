@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::Found;
-use crate::arguments::{ByteSize, ModelArguments, OutputChoice};
+use crate::arguments::{ByteSize, ModelArguments, OutputChoice, VramCaps};
 use crate::commands::bench::{Wanted, measure as measure_arms};
 use crate::plan::{Plan, Seats};
 
@@ -43,10 +43,10 @@ pub(super) fn measure(model: &ModelArguments) -> Result<Found> {
 fn sizes(model: &ModelArguments) -> Result<Vec<ModelArguments>> {
     let plan = Plan::resolve(model, Seats::CONVERSATION)?;
     let all = ModelArguments { memory: Some(ByteSize(plan.budget)), ..model.clone() };
-    let less = match (&plan.device, plan.least_memory) {
+    let less = match (plan.device(), plan.least_memory) {
         (Some(device), _) => {
             let bytes = ByteSize(device.total_bytes() / 2);
-            Some(ModelArguments { vram: Some(bytes), ..all.clone() })
+            Some(ModelArguments { vram: Some(VramCaps::each(bytes)), ..all.clone() })
         }
         (None, Some(least)) => {
             let experts = plan.checkpoint.expert_bytes();

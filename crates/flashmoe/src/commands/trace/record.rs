@@ -36,7 +36,7 @@ pub(super) fn record(arguments: &TraceRecordArguments, out: &mut dyn Write) -> R
 fn write(arguments: &TraceRecordArguments, file: std::fs::File) -> Result<(usize, usize)> {
     arguments.model.refuse_drafts("a trace has the choices of tokens, and drafts may be none")?;
     let plan = Plan::resolve(&arguments.model, Seats::MEASUREMENT)?;
-    if plan.device.is_some() {
+    if !plan.devices.is_empty() {
         let reason =
             "trace record runs on the processor, which sees every choice: add --device cpu";
         return Err(Failure::usage(reason).into());

@@ -289,7 +289,6 @@ impl Bench {
             let (plain, fused) = (self.random(tokens * hidden), self.poison(tokens * hidden));
             self.stream.copy(plain, fused).unwrap();
             let step = |x, out| ExpertStep {
-                all_in_memory: true,
                 x,
                 chosen: self.words(&chosen),
                 weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
@@ -423,7 +422,6 @@ impl Bench {
 
         let (shapes, addresses) = self.records(4 * k, hidden, inner, 4, 64);
         let step = |x, turn: usize, list: &[Span<u64>], chosen: &[Span<u32>], weights| ExpertStep {
-            all_in_memory: true,
             x,
             chosen: chosen[turn % 4],
             weights,

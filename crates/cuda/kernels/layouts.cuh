@@ -461,7 +461,7 @@ FIELD(HeadsArguments, epsilon, float, 120); FIELD(HeadsArguments, kv_type, uint3
 FIELD(HeadsArguments, magnitude, float, 128); FIELD(HeadsArguments, norm_values, uint32_t, 132);
 KERNEL(attention_heads, HeadsArguments);
 
-STRUCTURE(StepExpertArguments, 416);
+STRUCTURE(StepExpertArguments, 408);
 FIELD(StepExpertArguments, source, Source, 0); FIELD(StepExpertArguments, chosen, layouts::Word, 40);
 FIELD(StepExpertArguments, weights, layouts::Word, 48); FIELD(StepExpertArguments, addresses, layouts::Word, 56);
 FIELD(StepExpertArguments, answers, layouts::Word, 64); FIELD(StepExpertArguments, status, layouts::Word, 72);
@@ -472,7 +472,6 @@ FIELD(StepExpertArguments, down, Matrix, 312); FIELD(StepExpertArguments, ended,
 FIELD(StepExpertArguments, k, uint32_t, 384); FIELD(StepExpertArguments, first_key, uint32_t, 388);
 FIELD(StepExpertArguments, rounds, uint32_t, 392); FIELD(StepExpertArguments, tiles_shift, uint32_t, 396);
 FIELD(StepExpertArguments, tokens, uint32_t, 400); FIELD(StepExpertArguments, per_pass, uint32_t, 404);
-FIELD(StepExpertArguments, ahead, uint32_t, 408); FIELD(StepExpertArguments, padding, uint32_t, 412);
 KERNEL(step_inner, StepExpertArguments); KERNEL(step_inner_narrow, StepExpertArguments);
 KERNEL(step_outer, StepExpertArguments); KERNEL(step_inner_blocks, StepExpertArguments);
 KERNEL(step_inner_grids, StepExpertArguments); KERNEL(step_outer_blocks, StepExpertArguments);
@@ -481,10 +480,10 @@ KERNEL(step_outer_planes, StepExpertArguments); KERNEL(several_inner, StepExpert
 KERNEL(several_inner_narrow, StepExpertArguments); KERNEL(several_inner_four, StepExpertArguments);
 KERNEL(several_inner_four_narrow, StepExpertArguments); KERNEL(several_outer, StepExpertArguments);
 
-STRUCTURE(StepLimitedArguments, 528);
-FIELD(StepLimitedArguments, step, StepExpertArguments, 0); FIELD(StepLimitedArguments, gate, Matrix, 416);
-FIELD(StepLimitedArguments, up, Matrix, 464); FIELD(StepLimitedArguments, shared_inner, layouts::Word, 512);
-FIELD(StepLimitedArguments, limit, float, 520); FIELD(StepLimitedArguments, padding, uint32_t, 524);
+STRUCTURE(StepLimitedArguments, 520);
+FIELD(StepLimitedArguments, step, StepExpertArguments, 0); FIELD(StepLimitedArguments, gate, Matrix, 408);
+FIELD(StepLimitedArguments, up, Matrix, 456); FIELD(StepLimitedArguments, shared_inner, layouts::Word, 504);
+FIELD(StepLimitedArguments, limit, float, 512); FIELD(StepLimitedArguments, padding, uint32_t, 516);
 KERNEL(step_inner_limited, StepLimitedArguments);
 
 STRUCTURE(WeighStreamsArguments, 56);

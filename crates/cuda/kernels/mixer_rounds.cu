@@ -1,6 +1,6 @@
-// A step's runs of several tokens (rounds of drafts): convolution and delta rule, which keep state token by token. The state
-// stays where a round began; a ring has what its tokens were fed, and the sequence's next step applies those that were
-// kept. One token a run, prompts, and what both share are in mixer.cu, which all.cu includes before.
+// A step's runs of several tokens (rounds of drafts): convolution and delta rule, which keep state token by token. The
+// state stays where a round began; a ring has what its tokens were fed, and the sequence's next step applies those that
+// were kept. One token a run, prompts, and what both share are in mixer.cu, which all.cu includes before.
 #include "common.cuh"
 
 struct ConvolveRunArguments {
@@ -23,8 +23,8 @@ struct ConvolveRunArguments {
     uint32_t padding;
 };
 
-// Tokens of the run that begins at `token` of `tokens`. All starts are loaded at once: one after another is a latency of
-// memory for each token.
+// Tokens of the run that begins at `token` of `tokens`. All starts are loaded at once: one after another is a latency
+// of memory for each token.
 __device__ inline uint32_t run_length(const uint32_t* starts, uint32_t token, uint32_t tokens) {
     uint32_t at = token + threadIdx.x % 32;
     bool other = at >= tokens || starts[at] != token;
@@ -129,31 +129,47 @@ extern "C" __global__ void convolve_run(const __grid_constant__ ConvolveRunArgum
     }
 }
 
-// What a token of a round brings to a warp's keys and a lane's column.
+// What the turns of a block are fed, of what was kept and then of the run, and what its warps leave each other.
 template <int KEYS>
-struct DeltaToken {
-    float q[KEYS], k[KEYS], v, beta, decay;
+struct DeltaTurns {
+    static constexpr uint32_t WARPS = 8, WIDTH = 32, OWN = ROUND_PLACES / 2;
+    float keys[ROUND_PLACES][WARPS * KEYS], queries[OWN][WARPS * KEYS];
+    float values[ROUND_PLACES][WIDTH], beta[ROUND_PLACES], shrink[ROUND_PLACES];
+    float key_squares[ROUND_PLACES][WARPS], query_squares[OWN][WARPS];
+    float dots[2][WARPS][WIDTH], outs[OWN][WARPS][WIDTH];
 };
 
-// As `delta_columns`, in the same order, of runs that may have several tokens: a block takes the run that begins at its
-// token, first what was kept of the sequence's last round, from the ring. The state in memory stays at the beginning of
-// a round, of which less may be kept; behind a single token, and where there is none, it is complete. Lengths of all
-// queries and keys are added up before the first token, and outputs behind the last: a block waits once for each token.
+// A warp's keys of a vector to shared memory. Gives the sum of their squares.
+template <int KEYS>
+__device__ __forceinline__ float stage_keys(const float* from, uint32_t keys, uint32_t channels, float* to) {
+    float values[KEYS], sum = 0.0f;
+    load_keys(from, keys, channels, values);
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) to[i] = values[i], sum = fmaf(values[i], values[i], sum);
+    return sum;
+}
+
+// As `delta_columns`, in the same order, of runs that may have several tokens: a block takes the run that begins at
+// its token, first what was kept of the sequence's last round, from the ring. The state in memory stays at the
+// beginning of a round, of which less may be kept; behind a single token, and where there is none, it is complete.
+// All that turns are fed is in shared memory before the first, and outputs are added up behind the last: a block
+// waits once for each token.
 // Grid: (value_heads, value_dim / 32, tokens or 1), 256 threads.
 template <int KEYS>
 __device__ inline void delta_round(const DeltaArguments& a) {
-    constexpr uint32_t WARPS = 8, WIDTH = 32;
-    __shared__ float squares[ROUND_PLACES][2][WARPS], dots[2][WARPS][WIDTH], outs[ROUND_PLACES / 2][WARPS][WIDTH];
+    using Turns = DeltaTurns<KEYS>;
+    constexpr uint32_t WARPS = Turns::WARPS, WIDTH = Turns::WIDTH;
+    __shared__ Turns of;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t head = blockIdx.x, token = blockIdx.z, first = blockIdx.y * WIDTH, column = first + lane;
     if (a.tokens > 0 && a.starts[token] != token) return;
-    uint32_t count = min(run_length(a.starts, token, a.tokens), ROUND_PLACES / 2);
-    uint32_t lag = min(a.lags[token], ROUND_PLACES / 2), position = a.positions[token];
+    uint32_t count = min(run_length(a.starts, token, a.tokens), Turns::OWN);
+    uint32_t lag = min(a.lags[token], ROUND_PLACES - Turns::OWN), position = a.positions[token];
     if (lag + count == 0) return;
     bool live = column < a.value_dim;
     uint32_t read_column = live ? column : 0;
     uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
-    uint32_t keys = a.key_dim / WARPS;
+    uint32_t keys = a.key_dim / WARPS, turns = lag + count;
     float* state = a.state + a.sequences[token] * a.state_stride
         + (size_t(head) * a.key_dim + warp * keys) * a.value_dim + read_column;
     float s[KEYS] = {};
@@ -162,89 +178,82 @@ __device__ inline void delta_round(const DeltaArguments& a) {
         if (i < keys) s[i] = __ldcg(state + size_t(i) * a.value_dim);
     }
     float rate = a.rate[head], bias = a.bias[head];
-    // The state is of the step before.
+    uint32_t key_at = key_head * a.key_dim + warp * keys, value_at = head * a.value_dim + read_column;
+    uint32_t all_keys = a.key_heads * a.key_dim;
+    float* ring = a.ring + a.sequences[token] * a.ring_stride + a.channels;
+    auto ring_row = [&](uint32_t at) { return ring + ring_place(at, a.ring_row); };
+    auto note_strengths = [&](uint32_t turn, float beta, float decay) {
+        of.beta[turn] = sigmoid(beta), of.shrink[turn] = decay_factor(decay + bias, rate);
+    };
+    // State and ring are of the step before: all of them comes while the products of this one are computed.
+    if (lane < lag) {
+        const float* row = ring_row(position - lag + lane);
+        of.key_squares[lane][warp] =
+            stage_keys<KEYS>(row + key_at, keys, a.channels, of.keys[lane] + warp * KEYS);
+        const float* strengths = row + a.channels - all_keys;
+        if (warp == 0) note_strengths(lane, strengths[head], strengths[a.value_heads + head]);
+    }
+    for (uint32_t turn = warp; turn < lag; turn += WARPS) {
+        of.values[turn][lane] = ring_row(position - lag + turn)[all_keys + value_at];
+    }
     await_inputs();
     release_next();
-    uint32_t key_at = key_head * a.key_dim + warp * keys, value_at = head * a.value_dim + read_column;
-    uint32_t all_keys = a.key_heads * a.key_dim, turns = lag + count;
-    float* ring = a.ring + a.sequences[token] * a.ring_stride + a.channels;
-    auto kept_row = [&](uint32_t turn) { return ring + ring_place(position - lag + turn, a.ring_row); };
-    auto own_row = [&](uint32_t turn) { return a.mixed + size_t(token + turn - lag) * a.channels; };
-    DeltaToken<KEYS> next;
-    // The inputs of turn `turn`: of what was kept, then of the run.
-    auto fetch = [&](uint32_t turn) {
-        if (turn < lag) {
-            const float* row = kept_row(turn);
-            load_keys(row + key_at, keys, a.channels, next.k);
-#pragma unroll
-            for (int i = 0; i < KEYS; i++) next.q[i] = 0.0f;
-            next.v = row[all_keys + value_at];
-            const float* strengths = row + a.channels - all_keys;
-            next.beta = strengths[head], next.decay = strengths[a.value_heads + head];
-            return;
+    if (lane < count) {
+        uint32_t turn = lag + lane, own = token + lane;
+        const float* row = a.mixed + size_t(own) * a.channels + key_at;
+        of.query_squares[lane][warp] = stage_keys<KEYS>(row, keys, a.channels, of.queries[lane] + warp * KEYS);
+        of.key_squares[turn][warp] =
+            stage_keys<KEYS>(row + all_keys, keys, a.channels, of.keys[turn] + warp * KEYS);
+        if (warp == 0) {
+            float beta = a.beta[size_t(own) * a.value_heads + head];
+            float decay = a.decay[size_t(own) * a.value_heads + head];
+            note_strengths(turn, beta, decay);
+            if (count > 1 && blockIdx.y == 0) {
+                float* strengths = ring_row(position + lane) + a.channels - all_keys;
+                strengths[head] = beta, strengths[a.value_heads + head] = decay;
+            }
         }
-        uint32_t own = token + turn - lag;
-        const float* row = own_row(turn);
-        load_keys(row + key_at, keys, a.channels, next.q);
-        load_keys(row + all_keys + key_at, keys, a.channels, next.k);
-        next.v = row[2 * all_keys + value_at];
-        next.beta = a.beta[size_t(own) * a.value_heads + head];
-        next.decay = a.decay[size_t(own) * a.value_heads + head];
-    };
-    fetch(0);
-    // A lane for each turn.
-    if (lane < turns) {
-        float q[KEYS] = {}, k[KEYS], q_sum = 0.0f, k_sum = 0.0f;
-        if (lane < lag) {
-            load_keys(kept_row(lane) + key_at, keys, a.channels, k);
-        } else {
-            load_keys(own_row(lane) + key_at, keys, a.channels, q);
-            load_keys(own_row(lane) + all_keys + key_at, keys, a.channels, k);
-        }
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(k[i], k[i], k_sum);
-        squares[lane][0][warp] = q_sum, squares[lane][1][warp] = k_sum;
+    }
+    for (uint32_t own = warp; own < count; own += WARPS) {
+        of.values[lag + own][lane] = a.mixed[size_t(token + own) * a.channels + 2 * all_keys + value_at];
     }
     __syncthreads();
     // Turns after which the state is stored.
     uint32_t kept = count == 1 ? turns : lag;
     for (uint32_t turn = 0; turn < turns; turn++) {
         bool again = turn < lag;
-        float q[KEYS], k[KEYS], v = next.v;
+        float k[KEYS], dot = 0.0f, shrink = of.shrink[turn];
+        float k_scale = rsqrtf(sum_of_warps(of.key_squares[turn], 1) + 1e-6f);
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) q[i] = next.q[i], k[i] = next.k[i];
-        if (!again && count > 1 && blockIdx.y == 0 && threadIdx.x == 0) {
-            float* strengths = ring + ring_place(position + turn - lag, a.ring_row) + a.channels - all_keys;
-            strengths[head] = next.beta, strengths[a.value_heads + head] = next.decay;
-        }
-        float beta = sigmoid(next.beta), shrink = decay_factor(next.decay + bias, rate);
-        if (turn + 1 < turns) fetch(turn + 1);
-        float q_scale = rsqrtf(sum_of_warps(squares[turn][0], 1) + 1e-6f) * rsqrtf(float(a.key_dim));
-        float k_scale = rsqrtf(sum_of_warps(squares[turn][1], 1) + 1e-6f), dot = 0.0f, o = 0.0f;
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) q[i] *= q_scale, k[i] *= k_scale;
+        for (int i = 0; i < KEYS; i++) k[i] = of.keys[turn][warp * KEYS + i] * k_scale;
 #pragma unroll
         for (int i = 0; i < KEYS; i++) s[i] *= shrink, dot = fmaf(s[i], k[i], dot);
         // Two sets: what a warp writes for the next token is not what another still reads.
-        dots[turn % 2][warp][lane] = dot;
+        of.dots[turn % 2][warp][lane] = dot;
         __syncthreads();
-        float d = beta * (v - sum_of_warps(&dots[turn % 2][0][lane], WIDTH));
+        float d = of.beta[turn] * (of.values[turn][lane] - sum_of_warps(&of.dots[turn % 2][0][lane], WIDTH));
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) s[i] = fmaf(k[i], d, s[i]), o = fmaf(s[i], q[i], o);
-        if (!again) outs[turn - lag][warp][lane] = o;
+        for (int i = 0; i < KEYS; i++) s[i] = fmaf(k[i], d, s[i]);
         if (turn + 1 == kept) {
 #pragma unroll
             for (int i = 0; i < KEYS; i++) {
                 if (live && i < keys) state[size_t(i) * a.value_dim] = s[i];
             }
         }
+        if (again) continue;
+        uint32_t own = turn - lag;
+        float q_scale = rsqrtf(sum_of_warps(of.query_squares[own], 1) + 1e-6f) * rsqrtf(float(a.key_dim));
+        float o = 0.0f;
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) o = fmaf(s[i], of.queries[own][warp * KEYS + i] * q_scale, o);
+        of.outs[own][warp][lane] = o;
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < count * WIDTH; i += blockDim.x) {
-        uint32_t t = i / WIDTH, of = i % WIDTH;
-        if (first + of >= a.value_dim) continue;
-        float* out = a.out + (size_t(token + t) * a.value_heads + head) * a.value_dim + first;
-        out[of] = sum_of_warps(&outs[t][0][of], WIDTH);
+        uint32_t own = i / WIDTH, at = i % WIDTH;
+        if (first + at >= a.value_dim) continue;
+        float* out = a.out + (size_t(token + own) * a.value_heads + head) * a.value_dim + first;
+        out[at] = sum_of_warps(&of.outs[own][0][at], WIDTH);
     }
 }
 

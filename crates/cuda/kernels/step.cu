@@ -265,8 +265,6 @@ struct StepExpertArguments {
     uint32_t tiles_shift;        // second half: 2^this row tiles are what a block works on at once, up to 16
     uint32_t tokens;
     uint32_t per_pass;           // tokens that `several_inner*` multiplies at once
-    uint32_t ahead;              // 1: every record is in device memory, affine with scales of two bytes
-    uint32_t padding;
 };
 
 // A warp's share of the experts' first half: which rows of gate and up in each round, and which of the columns. Where
@@ -323,24 +321,6 @@ __device__ inline void finish_inner(const StepExpertArguments& a, size_t at, uin
     finish_swiglu<NARROW>(a.source, rows, a.inner + at * rows, first_row, warps, partial, [](float&, float&) {});
 }
 
-// Asks the cache for a block's share of what the second half reads of an expert: its kernel finds no room on a
-// multiprocessor before this one ends. Whole pieces of sixteen bytes within the plane.
-__device__ inline void expect_down(const StepExpertArguments& a, uint32_t expert, uint64_t record) {
-#if __CUDA_ARCH__ >= 900
-    if (threadIdx.x % 32 != 0 || threadIdx.x >= 96) return;
-    Matrix m = piece(a.experts.down, a.experts, expert, record, DOWN);
-    uint32_t plane = threadIdx.x / 32, values = m.rows * m.columns;
-    uint32_t bytes = plane == 0 ? values / 8 * m.bits : values / m.group * 2;
-    const uint8_t* begin = plane == 0 ? m.weight : plane == 1 ? m.scales : m.biases;
-    uint32_t skipped = -uint32_t(reinterpret_cast<uintptr_t>(begin)) & 15;
-    if (bytes <= skipped) return;
-    uint32_t all = (bytes - skipped) & ~15u, share = (all / gridDim.x + 15) & ~15u, from = share * blockIdx.x;
-    if (from >= all) return;
-    uint32_t size = min(share, all - from);
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin + skipped + from), "r"(size));
-#endif
-}
-
 // Products of gate and up, and SwiGLU.
 template <int BITS, bool NARROW>
 __device__ inline void inner_rows(const StepExpertArguments& a, const float* staged, const float* warps,
@@ -363,7 +343,6 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     Unit<BITS> units[EXPERT_BATCH<BITS>];
     bool busy = share.is_busy(0);
     if (busy) load_batch<BITS, PAIRED>(units, low, high, lane, share.first, share.last);
-    if (a.ahead) expect_down(a, expert, found);
     for (uint32_t round = 0; round < share.rounds; round++) {
         float result[2] = {0.0f, 0.0f};
         if (busy) {

@@ -209,12 +209,6 @@ impl Matrix {
         self.has_blocks().then_some(self.bits)
     }
 
-    /// Whether scales and biases are values of two bytes for each group.
-    pub(crate) fn has_short_scales(&self) -> bool {
-        let kind = self.scale_kind & ((1 << SYMMETRIC_SHIFT) - 1);
-        self.kind == Kind::Affine as u32 && kind != Kind::F32 as u32
-    }
-
     /// Bits of a value when it is quantised in groups.
     pub(crate) fn quantised_bits(&self) -> Option<u32> {
         (self.kind == Kind::Affine as u32).then_some(self.bits)

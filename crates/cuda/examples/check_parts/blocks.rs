@@ -289,7 +289,6 @@ impl Bench {
         let (plain, fused) = (self.random(tokens * hidden), self.poison(tokens * hidden));
         self.stream.copy(plain, fused).unwrap();
         let step = |x, out| ExpertStep {
-            all_in_memory: false,
             x,
             chosen: self.words(&chosen),
             weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),
@@ -433,7 +432,6 @@ impl Bench {
         let chosen: Vec<Span<u32>> = (0..4).map(|turn| self.words(&numbers(turn))).collect();
         self.time(40, &|turn| {
             let step = ExpertStep {
-                all_in_memory: false,
                 x,
                 chosen: chosen[turn % 4],
                 weights,

@@ -136,7 +136,6 @@ impl Bench {
             };
             for (side, shared) in [None, Some(&none)].into_iter().enumerate() {
                 let step = ExpertStep {
-                    all_in_memory: false,
                     x,
                     chosen: self.words(&chosen),
                     weights: self.floats(&[0.2, 0.5, 0.3, 0.1, 0.8, 0.1]),

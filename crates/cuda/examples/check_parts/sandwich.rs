@@ -284,7 +284,6 @@ impl Bench {
             gelu: true,
         };
         let step = |out, k: usize| ExpertStep {
-            all_in_memory: false,
             x,
             chosen: self.words(&chosen),
             weights: self.floats(&factors),

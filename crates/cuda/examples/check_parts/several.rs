@@ -155,7 +155,6 @@ impl Bench {
                 };
                 let (at, length) = part(k);
                 let step = ExpertStep {
-                    all_in_memory: false,
                     x: floats(x),
                     chosen: chosen.part(at, length),
                     weights: floats(weights),
@@ -265,7 +264,6 @@ impl Bench {
             let time = self.time(40, &|turn| {
                 let from = turn % (pool / pairs) * pairs;
                 let step = ExpertStep {
-                    all_in_memory: false,
                     x: x.part(0, tokens * hidden),
                     chosen: chosen.part(from, pairs),
                     weights: weights.part(0, pairs),

@@ -27,7 +27,6 @@ impl Bench {
                 status[launch::PATIENCE].store(patience, Ordering::Release);
                 let out = self.floats(&vec![0.0; hidden]);
                 let step = ExpertStep {
-                    all_in_memory: false,
                     x,
                     chosen: self.words(&[0, 1]),
                     weights: self.floats(&[0.5, 0.5]),

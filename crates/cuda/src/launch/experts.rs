@@ -277,8 +277,6 @@ pub struct ExpertStep {
     pub copies: Option<Span<u64>>,
     /// Told when the last record has been read.
     pub ended: Option<Ended>,
-    /// Whether every record is in device memory: then the first half asks the cache for the second half's weights.
-    pub all_in_memory: bool,
     /// Key of the layer's first expert.
     pub first_key: u32,
     /// Experts per token.

@@ -433,8 +433,6 @@ struct StepExpertArguments {
     tiles_shift: u32,
     tokens: u32,
     per_pass: u32,
-    ahead: u32,
-    padding: u32,
 }
 
 /// The second half of a shared expert for [`step_experts`]; its first half is a job of [`step_linear`].
@@ -496,10 +494,6 @@ fn expert_arguments(
         tiles_shift: split.tiles.trailing_zeros(),
         tokens: tokens as u32,
         per_pass: 1,
-        ahead: u32::from(
-            step.all_in_memory && form == StepForm::Affine && shapes.down.has_short_scales(),
-        ),
-        padding: 0,
     };
     (arguments, split, form)
 }

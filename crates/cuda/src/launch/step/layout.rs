@@ -19,7 +19,7 @@ mirrors! {
     } for AttentionHeads;
     StepExpertArguments as StepExpertArguments {
         source, chosen, weights, addresses, answers, status, inner, shared_inner, shared_gate, out, copies, experts,
-        down, ended, k, first_key, rounds, tiles_shift, tokens, per_pass, ahead, padding
+        down, ended, k, first_key, rounds, tiles_shift, tokens, per_pass
     } for StepInner, StepInnerNarrow, StepOuter, StepInnerBlocks, StepInnerGrids, StepOuterBlocks, StepOuterGrids,
     StepInnerPlanes, StepOuterPlanes, SeveralInner, SeveralInnerNarrow, SeveralInnerFour, SeveralInnerFourNarrow,
     SeveralOuter;

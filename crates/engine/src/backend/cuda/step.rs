@@ -257,7 +257,6 @@ impl CudaBackend {
             out,
             copies: route.copies,
             ended: route.guess.map(|guess| guess.ended),
-            all_in_memory: !self.experts.residency.can_move() && std::env::var("FM_DOWN").as_deref() != Ok("0"),
             first_key: route.first_key,
             k,
         };

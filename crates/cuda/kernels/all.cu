@@ -10,6 +10,7 @@
 #include "latent_tiles.cu"
 #include "linear.cu"
 #include "mixer.cu"
+#include "mixer_rounds.cu"
 #include "mixture.cu"
 #include "route_scored.cu"
 #include "heads.cu"

@@ -134,6 +134,15 @@ __device__ inline void stage_zeros(float* staged, uint32_t words) {
     if (threadIdx.x < 16) staged[words + threadIdx.x] = 0.0f;
 }
 
+// Asks the cache for a norm's weights: they are of the model, and a step's other weights pass through the cache between
+// two layers.
+__device__ inline void expect_norm(const Source& s) {
+    if (s.mode != NORM) return;
+    for (uint32_t column = threadIdx.x * 32; column < s.columns; column += blockDim.x * 32) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(s.norm + column));
+    }
+}
+
 // Stages a vector, without the factor that is known once all of it was seen (`staged_factor`). All threads of the
 // block; they must synchronise before they use it. `warps` is a float per warp in shared memory.
 __device__ inline void stage_halves(const Source& s, size_t token, float* staged, float* warps) {

@@ -182,84 +182,6 @@ extern "C" __global__ void convolve_tail(const __grid_constant__ ConvolveArgumen
     update_tail(a, channel, 0, a.tokens);
 }
 
-struct ConvolveRunArguments {
-    const float* x;          // [tokens, channels]
-    const float* weight;     // [channels, kernel], newest tap last
-    float* tail;             // [sequences, kernel - 1, channels]: raw inputs before what was kept of the last round
-    float* ring;             // [sequences][ROUND_PLACES, ring_row]: by position what a round's tokens were fed
-    float* out;              // [tokens, channels]
-    const uint32_t* positions;
-    const uint32_t* sequences;
-    const uint32_t* starts;  // per token: the first token of its run
-    const uint32_t* lags;    // per token: tokens of its sequence's last round that `tail` does not have yet
-    size_t tail_stride;      // floats from one sequence's tail to the next
-    size_t ring_stride;      // floats from one sequence's ring to the next
-    uint32_t ring_row;       // raw inputs of all channels, then what the delta rule is fed again
-    uint32_t queries;        // channels that it is not fed again, the first ones
-    uint32_t tokens;         // 0: only what was kept is applied, of the one sequence that is named
-    uint32_t channels;
-    uint32_t kernel;
-    uint32_t padding;
-};
-
-// Tokens of the run that begins at `token` of `tokens`.
-__device__ inline uint32_t run_length(const uint32_t* starts, uint32_t token, uint32_t tokens) {
-    uint32_t count = 0;
-    while (token + count < tokens && starts[token + count] == token) count++;
-    return count;
-}
-
-// Where a position's row lies in a ring.
-__device__ inline size_t ring_place(uint32_t position, uint32_t ring_row) {
-    return size_t(position % ROUND_PLACES) * ring_row;
-}
-
-// As `convolve`, of a step whose runs may have several tokens: a block takes the run that begins at its token. A run of
-// several tokens is a round, of which less may be kept: its inputs go to the ring, and the tail stays at its beginning.
-// Places of the ring that are read and those that are written lie at most ROUND_PLACES positions apart.
-// Grid: (channels / 256, tokens or 1).
-extern "C" __global__ void convolve_run(const __grid_constant__ ConvolveRunArguments a) {
-    await_inputs();
-    release_next();
-    uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x, token = blockIdx.y;
-    if (channel >= a.channels || (a.tokens > 0 && a.starts[token] != token)) return;
-    uint32_t taps = a.kernel - 1, count = run_length(a.starts, token, a.tokens);
-    uint32_t position = a.positions[token], lag = a.lags[token];
-    float* tail = a.tail + a.sequences[token] * a.tail_stride + channel;
-    float* ring = a.ring + a.sequences[token] * a.ring_stride + channel;
-    const float* x = a.x + size_t(token) * a.channels + channel;
-    const float* weight = a.weight + size_t(channel) * a.kernel;
-    // The raw input so many tokens before the run.
-    auto before = [&](uint32_t back) {
-        return back <= lag ? ring[ring_place(position - back, a.ring_row)]
-                           : tail[size_t(lag + taps - back) * a.channels];
-    };
-    for (uint32_t t = 0; t < count; t++) {
-        float sum = 0.0f;
-        for (uint32_t tap = 0; tap < a.kernel; tap++) {
-            uint32_t back = taps - tap;
-            float v = back <= t ? x[size_t(t - back) * a.channels] : before(back - t);
-            sum = fmaf(weight[tap], v, sum);
-        }
-        float value = silu(sum);
-        a.out[size_t(token + t) * a.channels + channel] = value;
-        if (count > 1) {
-            float* row = ring + ring_place(position + t, a.ring_row);
-            row[0] = x[size_t(t) * a.channels];
-            if (channel >= a.queries) row[a.channels - a.queries] = value;
-        }
-    }
-    // The tail moves past what was kept, and past a token that is a run of its own. Oldest first: what is read lies
-    // behind what was written.
-    uint32_t own = count == 1 ? 1 : 0;
-    if (lag + own == 0) return;
-    for (uint32_t i = 0; i < taps; i++) {
-        uint32_t back = taps - i;
-        float v = back <= own ? x[0] : before(back - own);
-        tail[size_t(i) * a.channels] = v;
-    }
-}
-
 struct DeltaArguments {
     float* mixed;            // [tokens, channels]: q of all key heads, k of all, v of all; q and k are normalised here
     const float* beta;       // [tokens, value_heads], before the sigmoid
@@ -397,30 +319,15 @@ __device__ __forceinline__ float sum_of_warps(const float* p, uint32_t pitch) {
         + ((p[pitch] + p[5 * pitch]) + (p[3 * pitch] + p[7 * pitch]));
 }
 
-// What a token brings to a warp's keys and a lane's columns.
+// As `delta_rule`, of tokens of a step that are runs of their own, query and key not yet normalised: a warp holds KEYS
+// keys, a lane N columns, so that a warp reads whole lines of the state.
+// Grid: (value_heads, value_dim / 32 N, tokens), 256 threads.
 template <int KEYS, int N>
-struct DeltaToken {
-    float q[KEYS], k[KEYS], v[N], beta, decay;
-};
-
-// As `delta_rule`, of the tokens of a step, query and key not yet normalised: a warp holds KEYS keys, a lane N columns,
-// so that a warp reads whole lines of the state. Tokens are runs of their own, or (ROUNDS) a block takes the run that
-// begins at its token: first what was kept of the sequence's last round, from the ring. The state in memory stays at
-// the beginning of a round, of which less may be kept; behind a single token, and where there is none, it is complete.
-// Grid: (value_heads, value_dim / 32 N, tokens or 1), 256 threads.
-template <int KEYS, int N, bool ROUNDS>
 __device__ inline void delta_columns(const DeltaArguments& a) {
     constexpr uint32_t WARPS = 8, WIDTH = 32 * N;
     __shared__ float squares[2][WARPS], sums[2][WARPS][WIDTH];
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     uint32_t head = blockIdx.x, token = blockIdx.z, first = blockIdx.y * WIDTH, column = first + lane * N;
-    uint32_t count = 1, lag = 0, position = 0;
-    if constexpr (ROUNDS) {
-        if (a.tokens > 0 && a.starts[token] != token) return;
-        count = run_length(a.starts, token, a.tokens);
-        lag = a.lags[token], position = a.positions[token];
-        if (lag + count == 0) return;
-    }
     bool live = column < a.value_dim;
     uint32_t read_column = live ? column : 0;
     uint32_t key_head = a.tiled ? head % a.key_heads : head / (a.value_heads / a.key_heads);
@@ -437,101 +344,64 @@ __device__ inline void delta_columns(const DeltaArguments& a) {
     await_inputs();
     release_next();
     uint32_t key_at = key_head * a.key_dim + warp * keys, value_at = head * a.value_dim + read_column;
-    uint32_t all_keys = a.key_heads * a.key_dim;
-    float* ring = ROUNDS ? a.ring + a.sequences[token] * a.ring_stride + a.channels : nullptr;
-    DeltaToken<KEYS, N> next;
-    // The inputs of turn `turn`: of what was kept, then of the run.
-    auto fetch = [&](uint32_t turn) {
-        if (ROUNDS && turn < lag) {
-            const float* row = ring + ring_place(position - lag + turn, a.ring_row);
-            load_keys(row + key_at, keys, a.channels, next.k);
+    const float* row = a.mixed + size_t(token) * a.channels;
+    float q[KEYS], k[KEYS], v[N], q_sum = 0.0f, k_sum = 0.0f;
+    load_keys(row + key_at, keys, a.channels, q);
+    load_keys(row + a.key_heads * a.key_dim + key_at, keys, a.channels, k);
 #pragma unroll
-            for (int i = 0; i < KEYS; i++) next.q[i] = 0.0f;
+    for (int n = 0; n < N; n++) v[n] = row[2 * a.key_heads * a.key_dim + value_at + n];
+    float beta = sigmoid(a.beta[size_t(token) * a.value_heads + head]);
+    float shrink = decay_factor(a.decay[size_t(token) * a.value_heads + head] + bias, rate);
 #pragma unroll
-            for (int n = 0; n < N; n++) next.v[n] = row[all_keys + value_at + n];
-            const float* strengths = row + a.channels - all_keys;
-            next.beta = strengths[head], next.decay = strengths[a.value_heads + head];
-            return;
+    for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(k[i], k[i], k_sum);
+    if (lane == 0) squares[0][warp] = q_sum, squares[1][warp] = k_sum;
+    __syncthreads();
+    float q_scale = rsqrtf(sum_of_warps(squares[0], 1) + 1e-6f) * rsqrtf(float(a.key_dim));
+    float k_scale = rsqrtf(sum_of_warps(squares[1], 1) + 1e-6f), dot[N] = {}, o[N] = {};
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) q[i] *= q_scale, k[i] *= k_scale;
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            s[i][n] *= shrink;
+            dot[n] = fmaf(s[i][n], k[i], dot[n]);
         }
-        uint32_t own = token + turn - lag;
-        const float* row = a.mixed + size_t(own) * a.channels;
-        load_keys(row + key_at, keys, a.channels, next.q);
-        load_keys(row + all_keys + key_at, keys, a.channels, next.k);
+    }
+    // Column n of all lanes, then column n + 1: lanes meet different banks.
 #pragma unroll
-        for (int n = 0; n < N; n++) next.v[n] = row[2 * all_keys + value_at + n];
-        next.beta = a.beta[size_t(own) * a.value_heads + head];
-        next.decay = a.decay[size_t(own) * a.value_heads + head];
-    };
-    fetch(0);
-    // Turns after which the state is stored.
-    uint32_t turns = ROUNDS ? lag + count : 1, kept = ROUNDS ? (count == 1 ? turns : lag) : 1;
-    for (uint32_t turn = 0; turn < turns; turn++) {
-        uint32_t own = token + turn - lag;
-        bool again = ROUNDS && turn < lag;
-        float q[KEYS], k[KEYS], v[N], q_sum = 0.0f, k_sum = 0.0f;
+    for (int n = 0; n < N; n++) sums[0][warp][n * 32 + lane] = dot[n];
+    __syncthreads();
+    float d[N];
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) q[i] = next.q[i], k[i] = next.k[i];
+    for (int n = 0; n < N; n++) d[n] = beta * (v[n] - sum_of_warps(&sums[0][0][n * 32 + lane], WIDTH));
 #pragma unroll
-        for (int n = 0; n < N; n++) v[n] = next.v[n];
-        if (ROUNDS && !again && count > 1 && blockIdx.y == 0 && threadIdx.x == 0) {
-            float* strengths = ring + ring_place(position + turn - lag, a.ring_row) + a.channels - all_keys;
-            strengths[head] = next.beta, strengths[a.value_heads + head] = next.decay;
+    for (int i = 0; i < KEYS; i++) {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            s[i][n] = fmaf(k[i], d[n], s[i][n]);
+            o[n] = fmaf(s[i][n], q[i], o[n]);
         }
-        float beta = sigmoid(next.beta), shrink = decay_factor(next.decay + bias, rate);
-        if (ROUNDS && turn + 1 < turns) fetch(turn + 1);
+    }
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(k[i], k[i], k_sum);
-        if (lane == 0) squares[0][warp] = q_sum, squares[1][warp] = k_sum;
-        __syncthreads();
-        float q_scale = rsqrtf(sum_of_warps(squares[0], 1) + 1e-6f) * rsqrtf(float(a.key_dim));
-        float k_scale = rsqrtf(sum_of_warps(squares[1], 1) + 1e-6f), dot[N] = {}, o[N] = {};
+    for (int n = 0; n < N; n++) sums[1][warp][n * 32 + lane] = o[n];
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) q[i] *= q_scale, k[i] *= k_scale;
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) {
-#pragma unroll
-            for (int n = 0; n < N; n++) {
-                s[i][n] *= shrink;
-                dot[n] = fmaf(s[i][n], k[i], dot[n]);
-            }
-        }
-        // Column n of all lanes, then column n + 1: lanes meet different banks.
-#pragma unroll
-        for (int n = 0; n < N; n++) sums[0][warp][n * 32 + lane] = dot[n];
-        __syncthreads();
-        float d[N];
-#pragma unroll
-        for (int n = 0; n < N; n++) d[n] = beta * (v[n] - sum_of_warps(&sums[0][0][n * 32 + lane], WIDTH));
-#pragma unroll
-        for (int i = 0; i < KEYS; i++) {
-#pragma unroll
-            for (int n = 0; n < N; n++) {
-                s[i][n] = fmaf(k[i], d[n], s[i][n]);
-                o[n] = fmaf(s[i][n], q[i], o[n]);
-            }
-        }
-#pragma unroll
-        for (int n = 0; n < N; n++) sums[1][warp][n * 32 + lane] = o[n];
-        if (turn + 1 == kept) {
-#pragma unroll
-            for (int i = 0; i < KEYS; i++) {
-                if (live && i < keys) store_columns(state + size_t(i) * a.value_dim, s[i]);
-            }
-        }
-        __syncthreads();
-        uint32_t out_column = threadIdx.x;
-        if (!again && out_column < WIDTH && first + out_column < a.value_dim) {
-            float* out = a.out + (size_t(own) * a.value_heads + head) * a.value_dim + first;
-            out[out_column] = sum_of_warps(&sums[1][0][out_column % N * 32 + out_column / N], WIDTH);
-        }
+    for (int i = 0; i < KEYS; i++) {
+        if (live && i < keys) store_columns(state + size_t(i) * a.value_dim, s[i]);
+    }
+    __syncthreads();
+    uint32_t out_column = threadIdx.x;
+    if (out_column < WIDTH && first + out_column < a.value_dim) {
+        float* out = a.out + (size_t(token) * a.value_heads + head) * a.value_dim + first;
+        out[out_column] = sum_of_warps(&sums[1][0][out_column % N * 32 + out_column / N], WIDTH);
     }
 }
 
 // One column a lane, or two where the grid has half as many blocks.
 template <int KEYS>
 __device__ inline void delta_step(const DeltaArguments& a) {
-    if (gridDim.y * 32 < a.value_dim) return delta_columns<KEYS, 2, false>(a);
-    delta_columns<KEYS, 1, false>(a);
+    if (gridDim.y * 32 < a.value_dim) return delta_columns<KEYS, 2>(a);
+    delta_columns<KEYS, 1>(a);
 }
 
 #define DELTA(KEYS)                                                                                                  \
@@ -540,9 +410,6 @@ __device__ inline void delta_step(const DeltaArguments& a) {
     }                                                                                                                \
     extern "C" __global__ void __launch_bounds__(256) delta_step_##KEYS(const __grid_constant__ DeltaArguments a) {  \
         delta_step<KEYS>(a);                                                                                         \
-    }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(256) delta_round_##KEYS(const __grid_constant__ DeltaArguments a) { \
-        delta_columns<KEYS, 1, true>(a);                                                                             \
     }
 
 DELTA(16)

@@ -32,21 +32,37 @@ struct StepLinearArguments {
     StepJob job[STEP_JOBS];
 };
 
+// Taps of the convolutions that models have.
+constexpr int NEAR_TAPS = 4;
+
 // Causal convolution of one channel of one token that is a run of its own, and the tail after it.
 __device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t token, uint32_t channel,
                                          uint32_t channels, float raw) {
     float* tail = a.tail + a.sequences[token] * a.tail_stride + channel;
     const float* taps = a.taps + size_t(channel) * a.kernel;
     uint32_t lag = a.ring ? a.lags[token] : 0;
+    auto before = [&](uint32_t i) {
+        if (i + lag + 1 < a.kernel) return __ldcg(tail + size_t(i + lag) * channels);
+        uint32_t place = (a.positions[token] + i + 1 - a.kernel) % ROUND_PLACES;
+        return __ldcg(a.ring + a.sequences[token] * a.ring_stride + size_t(place) * a.ring_row + channel);
+    };
     float sum = 0.0f;
+    if (a.kernel == NEAR_TAPS) {
+        // All loads before the first store: otherwise each waits for memory by itself.
+        float v[NEAR_TAPS - 1], weight[NEAR_TAPS];
+#pragma unroll
+        for (int i = 0; i + 1 < NEAR_TAPS; i++) v[i] = before(i);
+#pragma unroll
+        for (int i = 0; i < NEAR_TAPS; i++) weight[i] = taps[i];
+#pragma unroll
+        for (int i = 0; i + 1 < NEAR_TAPS; i++) sum = fmaf(weight[i], v[i], sum);
+#pragma unroll
+        for (int i = 1; i + 1 < NEAR_TAPS; i++) tail[size_t(i - 1) * channels] = v[i];
+        tail[size_t(NEAR_TAPS - 2) * channels] = raw;
+        return silu(fmaf(weight[NEAR_TAPS - 1], raw, sum));
+    }
     for (uint32_t i = 0; i + 1 < a.kernel; i++) {
-        float v;
-        if (i + lag + 1 < a.kernel) {
-            v = __ldcg(tail + size_t(i + lag) * channels);
-        } else {
-            uint32_t place = (a.positions[token] + i + 1 - a.kernel) % ROUND_PLACES;
-            v = __ldcg(a.ring + a.sequences[token] * a.ring_stride + size_t(place) * a.ring_row + channel);
-        }
+        float v = before(i);
         sum = fmaf(taps[i], v, sum);
         if (i > 0) tail[size_t(i - 1) * channels] = v;
     }
@@ -54,15 +70,30 @@ __device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t 
     return silu(fmaf(taps[a.kernel - 1], raw, sum));
 }
 
+// Asks the cache for what `convolve_channel` reads first; tail and taps are of the step before, and of the model.
+__device__ inline void expect_channel(const StepLinearArguments& a, uint32_t token, uint32_t channel,
+                                      uint32_t channels) {
+    const float* tail = a.tail + a.sequences[token] * a.tail_stride + channel;
+    for (uint32_t i = 0; i + 1 < a.kernel; i++) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(tail + size_t(i) * channels));
+    }
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(a.taps + size_t(channel) * a.kernel));
+}
+
+// What an output has that a product is added to.
+__device__ inline float added_to(const StepJob& job, uint32_t token, uint32_t row) {
+    return job.kind == ADD ? __ldcg(job.out + size_t(token) * job.matrix.rows + row) : 0.0f;
+}
+
 // What becomes of a row's products (and of the second matrix's), of a vector that has still to be multiplied by
-// `factor`.
+// `factor`; `before` is what `added_to` gives.
 __device__ inline void finish_row(const StepLinearArguments& a, const StepJob& job, uint32_t token, uint32_t row,
-                                  float sum, float other, float factor) {
+                                  float sum, float other, float factor, float before) {
     uint32_t rows = job.matrix.rows;
     float* to = job.out + size_t(token) * rows + row;
     sum = __fmul_rn(sum, factor), other = __fmul_rn(other, factor);
     if (job.kind == SWIGLU) sum = silu(sum) * other;
-    if (job.kind == ADD) sum += __ldcg(to);
+    if (job.kind == ADD) sum += before;
     if (job.kind == CONVOLVE) sum = convolve_channel(a, token, row, rows, sum);
     *to = sum;
 }
@@ -115,7 +146,7 @@ __device__ inline void finish_output(const StepLinearArguments& a, const StepJob
         sum += parts[which * share.splits + i][r];
         if (pair) other += parts[share.splits + i][r];
     }
-    finish_row(a, job, token, row, sum, other, factor);
+    finish_row(a, job, token, row, sum, other, factor, added_to(job, token, row));
 }
 
 template <int BITS>
@@ -138,6 +169,13 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
         if (busy) load_batch(units, m, m, lane, first, last);
     };
     begin_round(0);
+    if (job.kind == CONVOLVE && threadIdx.x < 16 * at_once) {
+        for (uint32_t round = 0; round < a.rounds; round++) {
+            uint32_t row = (block * a.rounds + round) * at_once * 16 + threadIdx.x;
+            if (row < rows) expect_channel(a, blockIdx.y, row, rows);
+        }
+    }
+    expect_norm(a.source);
     // What was asked for comes while the kernel before runs.
     await_inputs();
     release_next();
@@ -159,20 +197,20 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
         // The next round's first units come while this one's sums are added up.
         begin_round(round + 1);
         Partial<STEP_THREADS>& partial = partials[round % 2];
+        // As `finish_output`, which costs this kernel a quarter of a microsecond more.
+        uint32_t outputs = pair ? 16 : 16 * at_once, which = threadIdx.x / 16, r = threadIdx.x % 16;
+        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : at_once) + which) * 16 + r;
+        bool finishes = threadIdx.x < outputs && row < rows;
+        float before = finishes ? added_to(job, blockIdx.y, row) : 0.0f;
         leave_sums(partial, result);
         __syncthreads();
-        // As `finish_output`, which costs this kernel a quarter of a microsecond more.
-        uint32_t outputs = pair ? 16 : 16 * at_once;
-        if (threadIdx.x >= outputs) continue;
-        uint32_t which = threadIdx.x / 16, r = threadIdx.x % 16;
-        uint32_t row = ((block * a.rounds + round) * (pair ? 1 : at_once) + which) * 16 + r;
-        if (row >= rows) continue;
+        if (!finishes) continue;
         float sum = 0.0f, other = 0.0f;
         for (uint32_t i = 0; i < splits; i++) {
             sum += partial.sum[which * splits + i][r];
             if (pair) other += partial.sum[splits + i][r];
         }
-        finish_row(a, job, blockIdx.y, row, sum, other, factor);
+        finish_row(a, job, blockIdx.y, row, sum, other, factor, before);
     }
 }
 

@@ -287,7 +287,8 @@ impl Stages {
         let rooms = pipeline.views().map(|view| view.room());
         let room = rooms.reduce(least).expect("a model has a layer");
         let taken = pipeline.tokens_ahead().map(|tokens| self.batch_pages(tokens)).sum();
-        Room { pages: room.pages.saturating_sub(taken), ..room }
+        let states = room.states.saturating_sub(pipeline.marks_ahead());
+        Room { pages: room.pages.saturating_sub(taken), states }
     }
 
     /// Pages that `tokens` more of a sequence may take from the room while they are computed.

@@ -215,15 +215,19 @@ impl Counted {
 
     /// The counters of a while ago.
     pub(super) fn experts(&self) -> StoreCounters {
-        hold(&self.experts).0.clone()
+        hold(&self.experts).0
+    }
+
+    /// Replaces the counters.
+    pub(super) fn set(&self, counters: &StoreCounters) {
+        *hold(&self.experts) = (*counters, Some(Instant::now()));
     }
 
     /// Replaces the counters where they are old.
     pub(super) fn renew(&self, counters: impl FnOnce() -> StoreCounters) {
         let old = hold(&self.experts).1.is_none_or(|then| then.elapsed() >= COUNTERS_AGE);
         if old {
-            let counters = counters();
-            *hold(&self.experts) = (counters, Some(Instant::now()));
+            self.set(&counters());
         }
     }
 }

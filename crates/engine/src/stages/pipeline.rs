@@ -218,6 +218,11 @@ impl Pipeline {
         self.under_way.iter().flat_map(|order| order.runs.iter().map(|(_, tokens)| tokens.len()))
     }
 
+    /// Snapshots that batches under way may still make.
+    pub(super) fn marks_ahead(&self) -> usize {
+        self.under_way.iter().map(|order| order.marks.len()).sum()
+    }
+
     pub(crate) fn submit(
         &mut self,
         runs: &[Run<'_>],
@@ -341,7 +346,10 @@ impl Pipeline {
     pub(super) fn counters(&self) -> Vec<StoreCounters> {
         let now = |index: usize| {
             let pending = self.call(index, &[], |worker| Ok(worker.counters()));
-            settle(pending.wait()).unwrap_or_default()
+            let counters = settle(pending.wait()).unwrap_or_default();
+            // What is read later, while batches are under way, is no less.
+            self.links[index].counted.set(&counters);
+            counters
         };
         let links = self.links.iter().enumerate();
         links

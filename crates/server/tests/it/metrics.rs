@@ -311,7 +311,7 @@ fn several_stages_are_counted_each() {
         let mut status = worker.status.lock().unwrap();
         let mut counters = store::cache::StoreCounters::default();
         (counters.decode.requests, counters.decode.hits, counters.bytes_read) = (20, 15, 4096);
-        status.stages = vec![(0..4, counters.clone()), (4..12, counters)];
+        status.stages = vec![(0..4, counters), (4..12, counters)];
         let work = |batches, waited| engine::stages::StageWork {
             batches,
             busy: Duration::from_secs(3),

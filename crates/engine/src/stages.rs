@@ -270,6 +270,16 @@ impl Stages {
         self.backends_mut().try_for_each(|backend| backend.keep_first(sequence, tokens))
     }
 
+    /// [`Backend::draft`] of the last stage.
+    pub fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        self.last_mut().draft(sequence, token, most, drafts);
+    }
+
+    /// [`Backend::draft_logits`] of the last stage.
+    pub fn draft_logits(&mut self) -> &[f32] {
+        self.last_mut().draft_logits()
+    }
+
     /// [`Backend::recover`] of every stage.
     ///
     /// # Errors

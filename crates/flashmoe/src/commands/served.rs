@@ -141,7 +141,7 @@ impl Served {
             family: plan.config.family.model_type().to_owned(),
             context: plan.backend.context,
             vocabulary: plan.config.vocabulary,
-            layers: plan.config.layers.len(),
+            layers: plan.config.trunk_layers(),
             experts: plan.config.moe.experts,
             experts_per_token: plan.backend.top_k,
             bytes,

@@ -100,6 +100,20 @@ impl MixtureScratch {
         }
     }
 
+    /// Keeps those of the experts of a batch's only token that are `wanted`.
+    pub(super) fn keep_experts(&mut self, mut wanted: impl FnMut(ExpertId) -> bool) {
+        let Assignments { experts, starts, weights, .. } = &mut self.assignments;
+        let mut kept = 0;
+        for index in 0..experts.len() {
+            if wanted(experts[index]) {
+                (experts[kept], weights[kept]) = (experts[index], weights[index]);
+                kept += 1;
+            }
+        }
+        experts.truncate(kept);
+        starts.truncate(kept + 1);
+    }
+
     /// Fills what a layer computes with NaN: a layer that reads what it has not written shows it.
     pub(super) fn spoil(&mut self) {
         let Self { router_logits, factors, gate, up, activated, both, out, sum, .. } = self;
@@ -195,10 +209,17 @@ impl CpuBackend {
         let apart = mixture.router_input != Register::Normed;
         self.prepare_router(layer, mixture, (!apart).then_some(&shapes));
         let single = self.spans.iter().all(|span| span.tokens == 1);
-        let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
+        let phase = match single || self.answers {
+            _ if self.is_head(layer) => Phase::Draft,
+            true => Phase::Decode,
+            false => Phase::Prefill,
+        };
         let begun = Instant::now();
         self.route(layer, mixture)?;
-        self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed();
+        match phase {
+            Phase::Draft => self.leave_out_absent(layer),
+            _ => self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed(),
+        }
         if apart {
             let uses = [Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding);
             let normed = self.registers.get(Register::Normed);
@@ -210,7 +231,7 @@ impl CpuBackend {
             self.read_ahead(layer);
         }
         let few = tokens * self.options.top_k <= self.scratch.rows;
-        if !few {
+        if !few || visit.is_empty() {
             self.run_shared(mixture);
         }
         let hidden = self.config.hidden;

@@ -1,6 +1,6 @@
 //! Goal: a head computes what its reference does, and its drafts depend on the text alone, however that was computed.
 //! Method: nets with heads against an oracle in numpy (`tests/reference/heads.py`), token by token and from prompts;
-//! then drafts behind rounds of which less was kept, behind snapshots and behind prompts that waited, bit for bit.
+//! then drafts behind rounds that were kept in part, behind snapshots and behind prompts that waited, bit for bit.
 
 use crate::processor::{self, Sizes, engine_from, engine_in};
 use crate::sequences::{feed, text};

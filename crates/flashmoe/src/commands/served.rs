@@ -204,8 +204,10 @@ fn numerics(plan: &Plan, contents: u64) -> u64 {
 fn arithmetic(plan: &Plan) -> String {
     let backend = &plan.backend;
     let device = plan.device.as_ref().map_or("cpu", |_| "gpu");
+    // A head keeps rows of its own in pages and states.
+    let head = if plan.config.head { " head" } else { "" };
     format!(
-        "{:?} {:?} {} {:?} {:?} {device} {}",
+        "{:?} {:?} {} {:?} {:?} {device} {}{head}",
         backend.kv_type,
         backend.delta_form,
         backend.top_k,

@@ -181,8 +181,10 @@ impl Plan {
         if !with_head
             && matches!(choice, Choice::Cpu { .. })
             && head::is_used(arguments, &checkpoint, &config)
+            // Where its weights do not fit, the model still does.
+            && let Ok(plan) = Self::resolve_with(arguments, seats, assumed, true)
         {
-            return Self::resolve_with(arguments, seats, assumed, true);
+            return Ok(plan);
         }
         if let Choice::Gpu(found) = &choice
             && found.portable.is_none()

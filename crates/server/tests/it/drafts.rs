@@ -143,7 +143,7 @@ fn drafts_change_no_answer_of_a_server() {
 #[test]
 fn a_head_changes_no_answer_of_a_server() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = Some(DiskOptions::new(folder.path().to_owned(), 9, 1 << 24));
+    let disk = Some(DiskOptions::new(folder.path().join("kept"), 9, 1 << 24));
     let golden = Some("qwen35-calm-hf");
     let plain = worker(&Setting { golden, snapshots: 0, sequences: 1, ..Setting::default() });
     let jobs: Vec<Job> = (0..24)

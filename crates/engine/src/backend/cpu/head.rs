@@ -8,9 +8,11 @@
 //! A draft never waits for a disk: experts that are not in memory are left out of its mixture, and asked for.
 
 use kernels::{AttentionShape, MatmulJob, Tokens};
+use store::cache::Phase;
 use store::{ExpertId, LayerId};
 
 use super::attention::attention_shape;
+use super::mixture::Assignments;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
 use crate::backend::{Register, SequenceId, Uncancelled};
@@ -246,15 +248,32 @@ impl CpuBackend {
         }
     }
 
-    /// Of the experts chosen for a draft's token those that are in memory; the others are asked for.
+    /// What a visit of a layer's experts is for.
+    pub(super) fn phase(&self, layer: LayerId) -> Phase {
+        let single = self.spans.iter().all(|span| span.tokens == 1);
+        match single || self.answers {
+            _ if self.is_head(layer) => Phase::Draft,
+            true => Phase::Decode,
+            false => Phase::Prefill,
+        }
+    }
+
+    /// Keeps of the experts chosen for a draft's token those that are in memory; asks for the others.
     pub(super) fn leave_out_absent(&mut self, layer: LayerId) {
+        let Assignments { experts, starts, weights, .. } = &mut self.scratch.assignments;
         let mut absent: Vec<ExpertId> = Vec::new();
-        let experts = &self.experts;
-        self.scratch.keep_experts(|expert| {
-            let there = experts.is_resident(layer, expert);
-            absent.extend((!there).then_some(expert));
-            there
-        });
+        let mut kept = 0;
+        // The only token of the batch has a pair for each.
+        for index in 0..experts.len() {
+            if self.experts.is_resident(layer, experts[index]) {
+                (experts[kept], weights[kept]) = (experts[index], weights[index]);
+                kept += 1;
+            } else {
+                absent.push(experts[index]);
+            }
+        }
+        experts.truncate(kept);
+        starts.truncate(kept + 1);
         if !absent.is_empty() {
             self.experts.read_certain(&[(layer, absent)]);
         }

@@ -33,7 +33,7 @@ pub(super) struct MixtureScratch {
     router_logits: Vec<f32>,
     chosen: Vec<u16>,
     factors: Vec<f32>,
-    assignments: Assignments,
+    pub(super) assignments: Assignments,
     /// `[rows, intermediate]`
     gate: Vec<f32>,
     /// `[rows, intermediate]`
@@ -57,15 +57,15 @@ pub(super) struct MixtureScratch {
 /// Which tokens go to which experts, experts ascending. An expert has a token once at most, so never more pairs than
 /// the batch has tokens, which is what a group of experts has room for.
 #[derive(Default)]
-struct Assignments {
+pub(super) struct Assignments {
     /// Distinct experts, ascending.
-    experts: Vec<ExpertId>,
+    pub(super) experts: Vec<ExpertId>,
     /// Expert `i` has the pairs `starts[i]..starts[i + 1]`.
-    starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     /// Token of each pair, ascending within an expert.
     tokens: Vec<u32>,
     /// Router weight of each pair.
-    weights: Vec<f32>,
+    pub(super) weights: Vec<f32>,
     /// Pairs per expert, then the next free place of each: scratch of the counting sort.
     cursor: Vec<usize>,
 }
@@ -98,20 +98,6 @@ impl MixtureScratch {
             shared: SharedScratch::new(config, options),
             sum: vec![0.0; tokens * config.hidden],
         }
-    }
-
-    /// Keeps those of the experts of a batch's only token that are `wanted`.
-    pub(super) fn keep_experts(&mut self, mut wanted: impl FnMut(ExpertId) -> bool) {
-        let Assignments { experts, starts, weights, .. } = &mut self.assignments;
-        let mut kept = 0;
-        for index in 0..experts.len() {
-            if wanted(experts[index]) {
-                (experts[kept], weights[kept]) = (experts[index], weights[index]);
-                kept += 1;
-            }
-        }
-        experts.truncate(kept);
-        starts.truncate(kept + 1);
     }
 
     /// Fills what a layer computes with NaN: a layer that reads what it has not written shows it.
@@ -208,13 +194,7 @@ impl CpuBackend {
         let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
         let apart = mixture.router_input != Register::Normed;
         self.prepare_router(layer, mixture, (!apart).then_some(&shapes));
-        let single = self.spans.iter().all(|span| span.tokens == 1);
-        let phase = match single || self.answers {
-            _ if self.is_head(layer) => Phase::Draft,
-            true => Phase::Decode,
-            false => Phase::Prefill,
-        };
-        let begun = Instant::now();
+        let (phase, begun) = (self.phase(layer), Instant::now());
         self.route(layer, mixture)?;
         match phase {
             Phase::Draft => self.leave_out_absent(layer),

@@ -133,7 +133,8 @@ pub trait Backend {
     }
 
     /// Appends to `drafts` at most `most` tokens that the model's head guesses behind `token`, which is drawn and not
-    /// yet part of `sequence`. Nothing without a head. No batch is in progress; logits of the last may still be asked for.
+    /// yet part of `sequence`. Nothing without a head. No batch is in progress; logits of the last may still be asked
+    /// for.
     fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
         let _ = (sequence, token, most, drafts);
     }

@@ -13,7 +13,7 @@ use super::page_rows::Strips;
 use super::snapshot::PAGE_TOKENS;
 use crate::model::config::{Mixer, ModelConfig};
 
-/// Tokens at the end of a sequence whose outputs of the trunk are kept for a head: it reads them later, several at once.
+/// Tokens at the end of a sequence whose outputs of the trunk are kept for a head, which reads several at once.
 const HELD_TOKENS: usize = 32;
 
 /// A ring of rows of floats in the state.

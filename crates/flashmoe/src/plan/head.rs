@@ -45,7 +45,7 @@ pub(super) fn is_used(
         && is_whole(checkpoint, config)
 }
 
-/// Whether a head has the shapes that its model asks for. One that has not is no part of any answer: `auto` does without.
+/// Whether a head has the shapes that its model asks for. A head is no part of any answer: `auto` does without.
 fn is_whole(checkpoint: &Checkpoint, config: &ModelConfig) -> bool {
     let Ok(config) = config.clone().with_head() else { return false };
     let Ok(checkpoint) = checkpoint.clone().with_head() else { return false };

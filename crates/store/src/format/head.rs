@@ -2,7 +2,7 @@
 //!
 //! A head has canonical names as DeepSeek-V3 and GLM-4.5 name it, under the number behind the last layer:
 //! `layers.N.eh_proj`, `enorm`, `hnorm`, `shared_head.norm`, and those of an ordinary layer. Qwen's `mtp.*` are renamed
-//! to these. A checkpoint is the trunk until [`Checkpoint::with_head`] adds the head: who does not draft meets none of it.
+//! to these. A checkpoint is the trunk until [`Checkpoint::with_head`] adds the head: without drafts nothing meets it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! A folder of safetensors files: which files, and every tensor's name and place.
 //!
 //! With `model.safetensors.index.json` the index names the files; what it lists must be in them. Without
-//! one, `model*.safetensors` are taken, or a single file of any name; a head that predicts further tokens may lie next to
-//! them in a file of its own. Only headers are read.
+//! one, `model*.safetensors` are taken, or a single file of any name; a head that predicts further tokens may lie next
+//! to them in a file of its own. Only headers are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

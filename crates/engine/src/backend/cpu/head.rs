@@ -1,9 +1,9 @@
 //! A head on the processor: what it keeps of every token, and its drafts.
 //!
 //! Of a token at position `p` the head's keys and values lie where the token's others do, in the row of `p`: they are
-//! made of the token and the trunk's output at `p - 1`, so a round is undone by its length. The first token has no output
-//! before it: its row is there, and no draft sees it. Outputs lie in a ring of the sequence's state until the head reads
-//! them, which it does for many tokens at once: when the ring is full, before a snapshot, in a prompt, and for a draft.
+//! made of the token and the trunk's output at `p - 1`, so a round is undone by its length. The first token has no
+//! output before it: its row is there, and no draft sees it. Outputs lie in a ring of the sequence's state until the
+//! head reads them, many tokens at once: when the ring is full, before a snapshot, in a prompt, and for a draft.
 //!
 //! A draft never waits for a disk: experts that are not in memory are left out of its mixture, and asked for.
 

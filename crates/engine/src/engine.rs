@@ -177,10 +177,26 @@ impl Engine {
         self.forward_with(runs, Purpose::Answers, cancel, &mut |_| {})
     }
 
-    /// Drafts of what follows `text`, for the next step.
-    pub fn propose(&self, drafter: &mut Drafter, text: &[u32], room: DraftRoom) -> Vec<u32> {
+    /// Drafts of what follows `text`, for the next step: all tokens of `sequence` and the one drawn behind them.
+    pub fn propose(
+        &mut self,
+        drafter: &mut Drafter,
+        sequence: SequenceId,
+        text: &[u32],
+        room: DraftRoom,
+    ) -> Vec<u32> {
         let most = room.most.min(self.round_tokens() - 1);
-        let mut drafts = drafter.propose(text, DraftRoom { most, ..room }, &self.step_times);
+        let room = DraftRoom { most, ..room };
+        let mut drafts = drafter.propose(text, room, &self.step_times);
+        if let (true, true, Some(&last)) = (drafts.is_empty(), self.config.head, text.last()) {
+            let most = drafter.ask_head(room, &self.step_times);
+            if most > 0 {
+                let _span = timeline::span("draft", [("tokens", most as u64), ("", 0), ("", 0)]);
+                let began = Instant::now();
+                self.backend.draft(sequence, last, most, &mut drafts);
+                self.step_times.note_drafts(drafts.len(), began.elapsed());
+            }
+        }
         let outside = |&token: &u32| token as usize >= self.config.vocabulary;
         drafts.truncate(drafts.iter().position(outside).unwrap_or(drafts.len()));
         drafts
@@ -194,8 +210,8 @@ impl Engine {
     /// Of the drafts of an answer in the last step, what was drawn from its rows.
     pub fn note_drafts(&mut self, drafter: &mut Drafter, drafts: &[u32], drawn: &[u32]) {
         let accepted = drafts.iter().zip(drawn).take_while(|(draft, token)| draft == token).count();
-        drafter.note(drafts.len(), accepted);
-        self.drafts.note(drafts.len(), accepted);
+        let by_head = drafter.note(drafts.len(), accepted);
+        self.drafts.note(by_head, drafts.len(), accepted);
     }
 
     /// What became of drafts since the model was loaded.
@@ -238,7 +254,7 @@ impl Engine {
         self.run_layer(pass.layers, cancel)?;
         self.backend.check_files()?;
         pass.layers += 1;
-        let done = pass.layers == self.config.layers.len();
+        let done = pass.layers == self.config.trunk_layers();
         if done {
             self.backend.commit()?;
         }
@@ -280,7 +296,7 @@ impl Engine {
         }
         self.backend.begin(runs, purpose)?;
         self.backend.embed()?;
-        for layer in 0..self.config.layers.len() {
+        for layer in 0..self.config.trunk_layers() {
             if cancel.is_cancelled() {
                 return Err(EngineError::Cancelled);
             }

@@ -154,7 +154,7 @@ pub fn generate(
             Some(drafter) => {
                 let free = limits.context - engine.sequence_length(sequence) - 1;
                 let room = DraftRoom { most: free.min(left.saturating_sub(1)), others: 0 };
-                engine.propose(drafter, history, room)
+                engine.propose(drafter, sequence, history, room)
             }
         };
         began = Some(Instant::now());

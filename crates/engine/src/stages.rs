@@ -352,6 +352,21 @@ impl Stages {
         }
     }
 
+    /// [`Backend::draft`]; nothing of several stages, which have no head.
+    pub fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        if let Inner::One(stage) = &mut self.inner {
+            stage.backend.draft(sequence, token, most, drafts);
+        }
+    }
+
+    /// [`Backend::draft_logits`]; empty of several stages.
+    pub fn draft_logits(&self) -> &[f32] {
+        match &self.inner {
+            Inner::One(stage) => stage.backend.draft_logits(),
+            Inner::Several(_) => &[],
+        }
+    }
+
     /// [`Backend::recover`] of every stage. Batches of `live` that are under way go on.
     ///
     /// # Errors

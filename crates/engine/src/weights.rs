@@ -376,6 +376,11 @@ impl<'a> Catalog<'a> {
         }
     }
 
+    /// Says that the tensor `name`, if there is one, has no use here: what it holds is another's.
+    pub fn ignore(&mut self, name: &str) {
+        self.used.insert(name.to_owned());
+    }
+
     /// Refuses a checkpoint whose layers hold tensors that no layout here knows (a bias, say): ignoring them would
     /// change the answer.
     ///

@@ -165,12 +165,16 @@ fn rows(counters: &RowCounters) -> String {
 
 /// What became of drafts, for the line; nothing where none were computed.
 fn drafts(counters: &DraftCounters) -> String {
-    let &DraftCounters { rounds, drafted, accepted } = counters;
+    let &DraftCounters { rounds, drafted, accepted, by_head } = counters;
     if *counters == DraftCounters::default() {
         return String::new();
     }
     let share = 100.0 * accepted as f64 / drafted.max(1) as f64;
-    format!(" · drafts {accepted} of {drafted} accepted ({share:.1} %) in {rounds} rounds")
+    let head = match by_head.rounds {
+        0 => String::new(),
+        _ => format!(", the head's {} of {}", by_head.accepted, by_head.drafted),
+    };
+    format!(" · drafts {accepted} of {drafted} accepted ({share:.1} %) in {rounds} rounds{head}")
 }
 
 /// Tokens per second; zero when nothing was done.
@@ -240,9 +244,13 @@ mod tests {
     #[test]
     fn drafts_are_said_where_there_were_any() {
         assert_eq!(drafts(&DraftCounters::default()), "");
-        let counters = DraftCounters { rounds: 5, drafted: 32, accepted: 24 };
-        let line = drafts(&counters);
-        assert_eq!(line, " · drafts 24 of 32 accepted (75.0 %) in 5 rounds");
+        use engine::drafts::HeadCounters;
+        let none = HeadCounters::default();
+        let mut counters = DraftCounters { rounds: 5, drafted: 32, accepted: 24, by_head: none };
+        let line = " · drafts 24 of 32 accepted (75.0 %) in 5 rounds";
+        assert_eq!(drafts(&counters), line);
+        counters.by_head = HeadCounters { rounds: 3, drafted: 12, accepted: 8 };
+        assert_eq!(drafts(&counters), format!("{line}, the head's 8 of 12"));
     }
 
     #[test]

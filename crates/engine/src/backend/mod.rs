@@ -154,6 +154,18 @@ pub trait Backend {
         Err(EngineError::Request("this device computes no rounds".to_owned()))
     }
 
+    /// Appends to `drafts` at most `most` tokens that the model's head guesses behind `token`, which is drawn and not
+    /// yet part of `sequence`. Nothing without a head. No batch is in progress; logits of the last may still be asked
+    /// for.
+    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        let _ = (sequence, token, most, drafts);
+    }
+
+    /// Logits of the last draft, of as many tokens as drafts are chosen from; empty without one.
+    fn draft_logits(&self) -> &[f32] {
+        &[]
+    }
+
     /// Most tokens of prompts of any sequences that are one batch, run to its end without another between its layers,
     /// because each alone would cost almost as much. 0 where a prompt is a batch of its own.
     fn joint_tokens(&self) -> usize {

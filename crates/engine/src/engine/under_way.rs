@@ -35,7 +35,7 @@ impl Engine {
         self.backend.begin(runs, purpose)?;
         marks.iter().try_for_each(|&run| self.backend.mark(run))?;
         self.backend.embed()?;
-        for layer in 0..self.config.layers.len() {
+        for layer in 0..self.config.trunk_layers() {
             self.run_layer(layer, &Uncancelled)?;
         }
         self.backend.check_files()?;
@@ -129,7 +129,7 @@ impl Engine {
         if self.backend.len() > 1 {
             return self.prefill_stages(sequence, tokens, cancel, progress, each);
         }
-        let layers = self.config.layers.len() as f64;
+        let layers = self.config.trunk_layers() as f64;
         let mut done = 0;
         while done < tokens.len() {
             let position = self.sequence_length(sequence);
@@ -153,7 +153,7 @@ impl Engine {
         progress: &mut dyn FnMut(PrefillProgress),
         each: &mut dyn FnMut(&mut Self, usize, usize) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let layers = self.config.layers.len() as f64;
+        let layers = self.config.trunk_layers() as f64;
         let (mut submitted, mut under_way) = (0, VecDeque::new());
         let mut result = Ok(());
         loop {

@@ -310,6 +310,8 @@ pub struct ModelConfig {
     pub max_positions: usize,
     /// True when the output head is the embedding.
     pub tied_head: bool,
+    /// True when the last of `layers` is a head's, which predicts further tokens ([`ModelConfig::with_head`]).
+    pub head: bool,
 }
 
 impl ModelConfig {
@@ -337,6 +339,30 @@ impl ModelConfig {
         };
         config.check(from)?;
         Ok(config)
+    }
+
+    /// The same model with its head as one layer more.
+    ///
+    /// # Errors
+    /// A family whose heads are not computed.
+    pub fn with_head(mut self) -> Result<Self, EngineError> {
+        let mixer = match self.family {
+            Family::Qwen35Moe | Family::Qwen3Next | Family::Glm4Moe => Mixer::Attention,
+            family => {
+                let problem =
+                    format!("is {}: heads of this family are not computed", family.name());
+                return Err(EngineError::Config { key: "model_type", problem });
+            }
+        };
+        if !std::mem::replace(&mut self.head, true) {
+            self.layers.push(LayerSpec::from(mixer));
+        }
+        Ok(self)
+    }
+
+    /// Layers that a token passes: all but a head's.
+    pub fn trunk_layers(&self) -> usize {
+        self.layers.len() - usize::from(self.head)
     }
 
     /// Relations between keys that each is plausible alone.

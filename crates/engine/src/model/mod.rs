@@ -23,6 +23,7 @@ pub mod gated_streams;
 mod gemma4;
 mod glm4_moe;
 mod gptoss;
+pub mod head;
 mod hy_v3;
 pub mod hyper_connections;
 pub mod index;
@@ -54,6 +55,7 @@ use config::{FeedForward, Mixer, ModelConfig};
 use delta_net::DeltaNet;
 use dense::Dense;
 use gated_streams::GatedSite;
+use head::Head;
 use hyper_connections::{HyperConfig, Site};
 use latent::LatentAttention;
 use mixture::Mixture;
@@ -81,10 +83,10 @@ impl Model {
     pub fn declare(config: &ModelConfig, catalog: &mut Catalog<'_>) -> Result<Self, EngineError> {
         catalog.refuse_unknown()?;
         let (hidden, vocabulary) = (config.hidden, config.vocabulary);
-        let last = config.layers.len().saturating_sub(1);
+        let last = config.trunk_layers().saturating_sub(1);
         catalog.begin(if config.tied_head { Part::Both(last) } else { Part::Before });
         let embedding = catalog.matrix("embed_tokens", vocabulary, hidden)?;
-        let layers = (0..config.layers.len()).map(|layer| {
+        let layers = (0..config.trunk_layers()).map(|layer| {
             catalog.begin(Part::Layer(layer));
             declare_layer(config, layer, catalog)
         });
@@ -109,8 +111,18 @@ impl Model {
         } else {
             catalog.matrix("lm_head", vocabulary, hidden)?
         };
+        let of_drafts = match (config.head, final_norm) {
+            (true, Some(norm)) => {
+                catalog.begin(Part::Layer(config.trunk_layers()));
+                layers.push(declare_layer(config, config.trunk_layers(), catalog)?);
+                let shared = head::Shared { embedding, norm, output: head };
+                Some(Head::declare(config, &layers[layers.len() - 1], shared, catalog)?)
+            }
+            _ => None,
+        };
         catalog.refuse_undeclared()?;
-        Ok(Self { embedding, program: Arc::new(Program { layers }), final_norm, head })
+        let program = Arc::new(Program { layers, head: of_drafts });
+        Ok(Self { embedding, program, final_norm, head })
     }
 }
 

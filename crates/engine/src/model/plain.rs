@@ -37,6 +37,7 @@ pub(super) fn model(
         moe,
         max_positions: from.required(&keys::MAX_POSITION_EMBEDDINGS)?,
         tied_head: from.required(&keys::TIE_WORD_EMBEDDINGS)?,
+        head: false,
     })
 }
 

@@ -9,6 +9,7 @@ use store::LayerId;
 use super::compressed_attention::CompressedAttention;
 use super::config::{LayerSpec, Mixer, ModelConfig, OutputGate};
 use super::dense::Dense;
+use super::head::Head;
 use super::hyper_connections::Site;
 use super::index::Indexer;
 use super::latent::LatentAttention;
@@ -126,6 +127,15 @@ pub enum Op {
         /// The heads.
         heads: Register,
     },
+    /// `Pair` = RMS norm of its first half, a token's embedding, and of its second, the output of the layers before.
+    NormPair {
+        /// `[hidden]`
+        embedding: VectorId,
+        /// `[hidden]`
+        hidden: VectorId,
+    },
+    /// Appends `Key`, `Value` to the layer's cache.
+    KeepKeys,
     /// Appends `Key`, `Value` to the layer's cache; `Context` = causal attention of `Query` over the layer's window.
     Attend {
         /// `[query_heads]`: scores that only take weight from the others.
@@ -235,6 +245,8 @@ impl Op {
             Self::NormRotate { .. } => "norm and rotation of heads",
             Self::NormHeads { .. } => "norm of heads without rotation",
             Self::Rotate { .. } => "rotation of heads",
+            Self::NormPair { .. } => "norms of a pair",
+            Self::KeepKeys => "keeping of keys and values",
             Self::Attend { .. } => "attention",
             Self::AttendLatent(_) => "latent attention",
             Self::AttendCompressed(_) => "compressed attention",
@@ -360,8 +372,10 @@ impl LayerProgram {
 /// The forward pass of a model, from the embedding to the input of the output head.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// The layers, in order.
+    /// The layers, in order; that of a head is the last.
     pub layers: Vec<LayerProgram>,
+    /// What predicts further tokens, where it was loaded.
+    pub head: Option<Head>,
 }
 
 /// Why a device does not compute an operation.
@@ -433,6 +447,15 @@ impl Program {
             for Refusal(what) in layer.ops().filter_map(|op| serves(&layer.spec, op).err()) {
                 if refused.iter().all(|(other, _)| *other != what) {
                     refused.push((what, index));
+                }
+            }
+        }
+        if let (Some(head), Some(layer)) = (&self.head, self.layers.last()) {
+            for op in head.enter.iter().chain(&head.fill) {
+                if let Err(Refusal(what)) = serves(&layer.spec, op)
+                    && refused.iter().all(|(other, _)| *other != what)
+                {
+                    refused.push((what, head.layer.index()));
                 }
             }
         }

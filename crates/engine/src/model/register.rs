@@ -63,11 +63,15 @@ pub enum Register {
     Branch,
     /// What the router reads where that is not what experts read, `hidden`.
     RouterInput,
+    /// Of a head: a token's embedding and the output of the layers before, `2 * hidden`.
+    Pair,
+    /// Of a head: what its layer reads where nothing but keys and values is made of it, `hidden`.
+    Entered,
 }
 
 impl Register {
     /// How many registers there are.
-    pub const COUNT: usize = Self::RouterInput as usize + 1;
+    pub const COUNT: usize = Self::Entered as usize + 1;
 
     /// Values per token of every register.
     pub(crate) fn widths(config: &ModelConfig) -> [usize; Self::COUNT] {
@@ -109,6 +113,8 @@ impl Register {
             (Self::QueryLatent, query_latent),
             (Self::Branch, optional(config.stream.sandwich)),
             (Self::RouterInput, optional(config.moe.router_norm)),
+            (Self::Pair, 2 * optional(config.head)),
+            (Self::Entered, optional(config.head)),
         ] {
             widths[register as usize] = width;
         }

@@ -324,7 +324,7 @@ impl SequenceLayout {
             Part::State => Memory::State(index),
             Part::Tail => Memory::Tail(index),
             Part::Compressed => Memory::Compressed,
-            Part::Index | Part::Ngrams => Memory::Side,
+            Part::Index | Part::Ngrams | Part::Outputs => Memory::Side,
             Part::Window => Memory::Ring(index),
         };
         let (whole, range) = (self.memory_range(memory), self.range(layer, part));

@@ -72,6 +72,8 @@ pub(crate) enum Part {
     Index,
     /// What a layer of hashed n-grams needs of the tokens before.
     Ngrams,
+    /// What a head has yet to read of the last tokens.
+    Outputs,
 }
 
 /// Sizes and offsets of everything that a sequence carries.
@@ -396,9 +398,10 @@ impl SequenceLayout {
                 let range = self.compressed.state_range(layer.index());
                 start + range.start..start + range.end
             }
-            Part::Index | Part::Ngrams => {
+            Part::Index | Part::Ngrams | Part::Outputs => {
                 let ring = match part {
                     Part::Index => self.side.index(layer.index()),
+                    Part::Outputs => self.side.outputs(layer.index()),
                     _ => self.side.ngrams(layer.index()),
                 };
                 let start = self.memory_range(Memory::Side).start;

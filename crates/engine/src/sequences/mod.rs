@@ -253,6 +253,28 @@ impl Sequences {
         Ok(())
     }
 
+    /// Gives a sequence pages of its own for rows of `tokens` behind its end, which no batch has begun.
+    ///
+    /// # Errors
+    /// A full context, or no page left.
+    pub(crate) fn reserve_rows(
+        &mut self,
+        sequence: SequenceId,
+        tokens: usize,
+    ) -> Result<(), EngineError> {
+        let position = self.length(sequence);
+        if position + tokens > self.context {
+            return Err(EngineError::Request("the context is full".to_owned()));
+        }
+        self.reserve(Span { sequence, first: 0, tokens, position, base: 0 })
+    }
+
+    /// Frees the pages of such rows.
+    pub(crate) fn release_rows(&mut self, sequence: SequenceId) {
+        let pages = self.layout.pages(self.length(sequence));
+        self.places[sequence.place()].pages.truncate(pages);
+    }
+
     /// The runs of the batch in progress.
     pub(crate) fn spans(&self) -> &[Span] {
         &self.spans

@@ -1,5 +1,5 @@
 //! What layers keep of a sequence next to keys and values or a recurrent state, and where it lies: keys of an indexer,
-//! and what layers of hashed n-grams need of the tokens before.
+//! what layers of hashed n-grams need of the tokens before, and the outputs of the trunk that a head has yet to read.
 //!
 //! Of a fixed size, in the state of the sequence, are rings: what belongs to position `p` is in place `p` modulo their
 //! length, and each is long enough for a round. Complete index keys lie in pages, as the sequence grows.
@@ -12,6 +12,9 @@ use super::compressed_layout::key_type;
 use super::page_rows::Strips;
 use super::snapshot::PAGE_TOKENS;
 use crate::model::config::{Mixer, ModelConfig};
+
+/// Tokens at the end of a sequence whose outputs of the trunk are kept for a head, which reads several at once.
+const HELD_TOKENS: usize = 32;
 
 /// A ring of rows of floats in the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub(crate) struct SideLayout {
     index: Vec<Option<Ring>>,
     /// By layer: what the convolution of n-grams has seen, and the token's id as bits of the last value.
     ngrams: Vec<Option<Ring>>,
+    /// By layer: outputs of the trunk, and the token's id as bits of the last value.
+    outputs: Vec<Option<Ring>>,
     /// By layer: the first byte of its index keys in a page.
     keys: Vec<usize>,
     /// Layers with index keys.
@@ -90,6 +95,9 @@ impl SideLayout {
             let width = config.streams() * config.hidden + 1;
             let ngrams = ngrams.map(|ngrams| this.push(ngrams.kept_tokens(), width));
             this.ngrams.push(ngrams);
+            let head = computed && config.head && layer == config.trunk_layers();
+            let outputs = head.then(|| this.push(HELD_TOKENS, config.hidden + 1));
+            this.outputs.push(outputs);
         }
         this
     }
@@ -108,6 +116,11 @@ impl SideLayout {
     /// The ring of a layer's n-grams, where it has one.
     pub(crate) fn ngrams(&self, layer: usize) -> Option<Ring> {
         self.ngrams.get(layer).copied().flatten()
+    }
+
+    /// The ring of a head's layer.
+    pub(crate) fn outputs(&self, layer: usize) -> Option<Ring> {
+        self.outputs.get(layer).copied().flatten()
     }
 
     /// Values of the state that belong to a ring.
@@ -132,7 +145,7 @@ impl SideLayout {
     }
 
     fn rings(&self) -> impl Iterator<Item = &Ring> {
-        self.index.iter().chain(&self.ngrams).flatten()
+        self.index.iter().chain(&self.ngrams).chain(&self.outputs).flatten()
     }
 
     /// Most tokens that write to different rows of all rings.

@@ -7,6 +7,7 @@ mod families;
 mod faults;
 mod gemma;
 mod hashed_layers;
+mod heads;
 mod nvidia;
 mod processor;
 mod rounds;

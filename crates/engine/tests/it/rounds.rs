@@ -20,7 +20,7 @@ use text::sampling::SamplingOptions;
 use processor::{engine_of, file_of};
 use sequences::{bits, feed, text};
 
-const CASES: [&str; 12] = [
+const CASES: [&str; 14] = [
     "qwen35-calm-hf",
     "qwen35-hf",
     "qwen35-calm-mlx-mixed",
@@ -33,6 +33,8 @@ const CASES: [&str; 12] = [
     "dsv4-calm-hf",
     "flash-next-calm-hf",
     "gemma4-calm-hf",
+    "qwen35-calm-hf+head",
+    "qwen3next-calm-hf+head",
 ];
 pub(crate) const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.
@@ -406,9 +408,17 @@ fn drafts_change_no_answer() {
                 let expected = answer(&mut engine, sampling, bounds, None);
                 let before = engine.draft_counters();
                 for right in if bound < 2 { 0..5 } else { 3..5 } {
-                    let suffixes = Drafting { source: DraftSource::Suffix, measured: true };
+                    let own = Drafting {
+                        source: match right {
+                            4 => DraftSource::SuffixOrHead,
+                            _ => DraftSource::Head,
+                        },
+                        measured: right == 4,
+                    };
                     let given = drafting(&whole.tokens, 50, right);
-                    let drafting = if right == 4 && bound % 2 == 1 { suffixes } else { given };
+                    let of_head = right == 3 && bound % 2 == 0 && case.ends_with(processor::HEAD);
+                    let own_turn = of_head || right == 4 && bound % 2 == 1;
+                    let drafting = if own_turn { own } else { given };
                     let found = answer(&mut engine, sampling, bounds, Some(&drafting));
                     let what = format!("{case}: bounds {bound}, {right} of 4 right");
                     assert_eq!(found.tokens, expected.tokens, "{what}");

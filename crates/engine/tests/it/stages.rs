@@ -30,7 +30,7 @@ const CASES: [&str; 12] = [
 const CONTEXT: usize = 640;
 
 fn engine(case: &str, kv_type: KvType, cuts: &[usize]) -> Engine {
-    engine_in(case, &Sizes { kv_type, context: CONTEXT, cuts, steps: 1 })
+    engine_in(case, &Sizes { kv_type, context: CONTEXT, cuts, steps: 1, exact: false })
 }
 
 /// Every cut of a net into two, and the one into as many stages as there are layers.
@@ -186,7 +186,13 @@ fn warm_equals_cold_whatever_the_slots() {
     for case in ["qwen35-calm-mlx-mixed", "deepseek-calm-hf", "demo"] {
         let expected = alone(&mut engine(case, KvType::F16, &[]), &whole);
         for steps in [1, 2, 100] {
-            let sizes = Sizes { kv_type: KvType::F16, context: CONTEXT, cuts: &[1, 2], steps };
+            let sizes = Sizes {
+                kv_type: KvType::F16,
+                context: CONTEXT,
+                cuts: &[1, 2],
+                steps,
+                exact: false,
+            };
             let mut engine = engine_in(case, &sizes);
             for round in 0..3 {
                 let found = alone(&mut engine, &whole);

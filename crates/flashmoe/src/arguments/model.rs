@@ -140,15 +140,22 @@ pub(crate) enum DraftChoice {
     Off,
     /// What followed the longest suffix of prompt and answer where it occurred before
     Ngram,
-    /// The same, no deeper than measurably pays
+    /// The model's own head (processor), no deeper than measurably pays
+    Head,
+    /// ngram, and else the head where there is one; no deeper than measurably pays
     Auto,
 }
 
 impl DraftChoice {
     /// How answers are drafted.
     pub(crate) fn drafting(self) -> Option<Drafting> {
-        let measured = self == Self::Auto;
-        (self != Self::Off).then_some(Drafting { source: DraftSource::Suffix, measured })
+        let (source, measured) = match self {
+            Self::Off => return None,
+            Self::Ngram => (DraftSource::Suffix, false),
+            Self::Head => (DraftSource::Head, true),
+            Self::Auto => (DraftSource::SuffixOrHead, true),
+        };
+        Some(Drafting { source, measured })
     }
 }
 

@@ -24,6 +24,9 @@ pub(crate) struct SynthArguments {
     /// fits the disk. Native packs only. Figures hold where experts are read past the page cache (`--storage budget`)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) distinct: Option<u16>,
+    /// A head that predicts further tokens, for `--draft head`; what it says is noise as all else
+    #[arg(long)]
+    pub(crate) head: bool,
     /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or in a native pack
     /// mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0 and blocks of GGUF: q4_k, q6_k, q8_0 and others
     #[arg(long, value_name = "ENCODING", default_value = "4bit")]

@@ -12,7 +12,7 @@ use engine::weights::Catalog;
 use kernels::KvType;
 use serde_json::json;
 use store::LayerId;
-use store::format::{Checkpoint, Projection, RowTable, SourceKind};
+use store::format::{Checkpoint, Head, Projection, RowTable, SourceKind};
 use text::dialect;
 
 use super::program;
@@ -160,6 +160,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         None => "none in this layout: damage in weights goes unnoticed; `flashmoe pack` adds them",
     };
     field("checksums", sums.to_owned());
+    field("head", head(checkpoint, config));
     if !checkpoint.skipped.is_empty() {
         let first = &checkpoint.skipped[0];
         field("not used", format!("{} tensors, such as {first}", checkpoint.skipped.len()));
@@ -203,6 +204,24 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     lines.join("\n")
 }
 
+/// What predicts further tokens, and what it takes.
+fn head(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
+    match &checkpoint.head {
+        Head::Absent => "none: drafts come from the text alone (--draft ngram)".to_owned(),
+        Head::Unusable(why) => format!("none that is whole: {why}"),
+        Head::Apart(head) => {
+            let layer = ByteSize(head.trunk_bytes());
+            let experts = ByteSize(head.expert_bytes());
+            let used = match config.clone().with_head() {
+                Ok(_) => "used by --draft head and auto",
+                Err(_) => "not computed for this family",
+            };
+            format!("one layer of {layer} and experts of {experts}, {used}")
+        }
+        Head::Added => "one layer".to_owned(),
+    }
+}
+
 fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
     let attention = config.attention_layers();
     let moe = &config.moe;
@@ -234,6 +253,10 @@ fn as_json(checkpoint: &Checkpoint, config: &ModelConfig) -> serde_json::Value {
         "chat_template": checkpoint.chat_template.is_some(),
         "dialect": dialect(checkpoint).name(),
         "checksums": checkpoint.pack.is_some(),
+        "head_bytes": match &checkpoint.head {
+            Head::Apart(head) => Some(head.trunk_bytes() + head.expert_bytes()),
+            _ => None,
+        },
         "layers": layers,
     })
 }

@@ -142,7 +142,7 @@ impl Served {
             family: plan.config.family.model_type().to_owned(),
             context: plan.backend.context,
             vocabulary: plan.config.vocabulary,
-            layers: plan.config.layers.len(),
+            layers: plan.config.trunk_layers(),
             experts: plan.config.moe.experts,
             experts_per_token: plan.backend.top_k,
             bytes,
@@ -219,8 +219,10 @@ fn mixed_cut(plan: &Plan) -> String {
 fn arithmetic(plan: &Plan) -> String {
     let backend = &plan.backend;
     let device = plan.device().map_or("cpu", |_| "gpu");
+    // A head keeps rows of its own in pages and states.
+    let head = if plan.config.head { " head" } else { "" };
     format!(
-        "{:?} {:?} {} {:?} {:?} {device} {}{}",
+        "{:?} {:?} {} {:?} {:?} {device} {}{}{head}",
         backend.kv_type,
         backend.delta_form,
         backend.top_k,

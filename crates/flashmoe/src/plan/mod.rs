@@ -6,6 +6,7 @@
 pub(crate) mod device;
 mod devices;
 mod floor;
+mod head;
 pub(crate) mod language;
 pub(crate) mod load;
 pub(crate) mod machine;
@@ -138,10 +139,24 @@ impl Plan {
         seats: Seats,
         assumed: Option<&AssumedMachine>,
     ) -> Result<Self> {
+        Self::resolve_with(arguments, seats, assumed, arguments.draft == DraftChoice::Head)
+    }
+
+    /// As [`Plan::resolve_on`], with or without the model's head.
+    fn resolve_with(
+        arguments: &ModelArguments,
+        seats: Seats,
+        assumed: Option<&AssumedMachine>,
+        with_head: bool,
+    ) -> Result<Self> {
         let checkpoint = crate::models::open(&arguments.model)?;
-        let checkpoint = Arc::new(checkpoint);
         let blame = || arguments.model.display().to_string();
         let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
+        let (checkpoint, config) = match with_head {
+            true => head::add(arguments, checkpoint, config)?,
+            false => (checkpoint, config),
+        };
+        let checkpoint = Arc::new(checkpoint);
         let memory = assumed.map_or_else(Memory::read, |machine| Memory::of(machine.ram));
         let (budget, budget_source) = match (arguments.memory, &memory.group) {
             (Some(size), _) => (size.0, BudgetSource::Asked),
@@ -165,6 +180,14 @@ impl Plan {
             Some(machine) => device::assumed(machine, arguments, serves)?,
             None => device::choose_for(arguments, serves)?,
         };
+        if !with_head
+            && matches!(choice, Choice::Cpu { .. })
+            && head::is_used(arguments, &checkpoint, &config)
+            // Where its weights do not fit, the model still does.
+            && let Ok(plan) = Self::resolve_with(arguments, seats, assumed, true)
+        {
+            return Ok(plan);
+        }
         if let Choice::Gpu(found) = &choice
             && found.iter().any(|found| found.portable.is_none())
             && arguments.draft != DraftChoice::Off
@@ -426,7 +449,7 @@ fn backend_options(
         top_k,
         round_tokens: match arguments.draft {
             DraftChoice::Off => 1,
-            DraftChoice::Ngram | DraftChoice::Auto => ROUND_TOKENS,
+            DraftChoice::Ngram | DraftChoice::Head | DraftChoice::Auto => ROUND_TOKENS,
         },
         row_cache: row_cache(config, budget),
     };

@@ -20,6 +20,7 @@ mod gptoss;
 mod gpu_blocks;
 mod gpu_launches;
 mod hardening;
+mod heads;
 mod identity;
 mod kv_type;
 mod latent;

@@ -126,6 +126,12 @@ fn write_status(page: &mut Exposition, status: &Status) {
     count(page, "draft_tokens_total", "Tokens drafted.", drafts.drafted);
     let accepted = "Drafted tokens that were drawn.";
     count(page, "draft_tokens_accepted_total", accepted, drafts.accepted);
+    let head = &drafts.by_head;
+    let rounds = "Steps of answers that had drafts of the model's head.";
+    count(page, "draft_head_rounds_total", rounds, head.rounds);
+    count(page, "draft_head_tokens_total", "Tokens drafted by the model's head.", head.drafted);
+    let accepted = "Tokens drafted by the model's head that were drawn.";
+    count(page, "draft_head_tokens_accepted_total", accepted, head.accepted);
     let panics = "Panics of the engine; each ended the requests that were at work.";
     count(page, "engine_panics_total", panics, status.panics);
     count(page, "requests_refused_total", "Refused: the queue was full.", status.refused);
@@ -407,6 +413,9 @@ pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
             "rounds": status.drafts.rounds,
             "drafted": status.drafts.drafted,
             "accepted": status.drafts.accepted,
+            "head_rounds": status.drafts.by_head.rounds,
+            "head_drafted": status.drafts.by_head.drafted,
+            "head_accepted": status.drafts.by_head.accepted,
         },
         "prefix": {
             "snapshots": status.prefix.snapshots,

@@ -145,7 +145,7 @@ impl Scheduler {
             (counters, self.drafting.as_ref()),
         );
         self.status.measures.queue.add_time(active.queued());
-        let layers = self.engine.config().layers.len();
+        let layers = self.engine.config().trunk_layers();
         active.report_progress(cached, layers, self.usual_rate);
         self.active.push(active);
     }
@@ -353,7 +353,7 @@ impl Scheduler {
             return false;
         }
         self.published = Some(Instant::now());
-        let layers = self.engine.config().layers.len();
+        let layers = self.engine.config().trunk_layers();
         let running = self.active.iter().map(|active| {
             let held = self.engine.sequence_length(active.sequence);
             active.summary(held, layers, self.usual_rate)

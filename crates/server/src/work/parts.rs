@@ -157,7 +157,7 @@ impl Scheduler {
         self.status.prefix.tokens_computed += tokens as u64;
         let active = &mut self.active[index];
         let held = self.engine.sequence_length(active.sequence);
-        let layers = self.engine.config().layers.len();
+        let layers = self.engine.config().trunk_layers();
         if let Some(rate) = active.prefill_rate(held, layers) {
             self.usual_rate = Some(rate);
             self.status.prefill_rate = rate;
@@ -250,7 +250,7 @@ impl Scheduler {
 
     pub(super) fn end_of_parts(&mut self, parts: &[Part], time: Duration) {
         self.keep_marks();
-        let layers = self.engine.config().layers.len();
+        let layers = self.engine.config().trunk_layers();
         let (mut rows, mut first) = (Vec::with_capacity(parts.len()), 0);
         for part in parts {
             let (index, tokens) = (part.index, part.tokens());

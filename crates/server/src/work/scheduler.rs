@@ -262,7 +262,7 @@ impl Scheduler {
     pub(super) fn lap(&self) -> usize {
         let prefilling = |active: &&Active| matches!(active.doing, Doing::Prefill(_));
         let behind = self.active.iter().filter(prefilling).map(|active| active.layers).min();
-        let layers = self.engine.config().layers.len();
+        let layers = self.engine.config().trunk_layers();
         behind.unwrap_or(0) / layers * layers
     }
 
@@ -296,7 +296,7 @@ impl Scheduler {
                 if let Some(active) = self.active.get_mut(index) {
                     active.worked(time, tokens);
                     let held = self.engine.sequence_length(active.sequence);
-                    let layers = self.engine.config().layers.len();
+                    let layers = self.engine.config().trunk_layers();
                     active.report_progress(held, layers, self.usual_rate);
                 }
                 if tokens > 0 {

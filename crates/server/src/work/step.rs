@@ -136,7 +136,7 @@ impl Scheduler {
             let room = active.draft_room(self.context).min(ROUND_TOKENS.saturating_sub(others + 1));
             if let Some(drafter) = active.drafter.as_mut().filter(|_| room > 0) {
                 let room = DraftRoom { most: room, others };
-                drafts = self.engine.propose(drafter, &active.tokens, room);
+                drafts = self.engine.propose(drafter, active.sequence, &active.tokens, room);
             }
             let run = [&[token], &drafts[..]].concat();
             rows.push(Rows { index, first, drafts });

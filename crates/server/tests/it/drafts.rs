@@ -8,7 +8,7 @@ use engine::drafts::{DraftCounters, DraftSource, Drafting};
 use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
 use oracle::Oracle;
 use serde_json::json;
-use server::work::{Constraint, EngineWorker, Job, OutputRules, Worker};
+use server::work::{Constraint, DiskOptions, EngineWorker, Job, OutputRules, Prompt, Worker};
 use text::sampling::SamplingOptions;
 
 /// Jobs with all that decides about tokens. Log-probabilities say which they were.
@@ -137,6 +137,48 @@ fn drafts_change_no_answer_of_a_server() {
     let suffixes = Drafting { source: DraftSource::Suffix, measured: false };
     let found = check(suffixes, (Asked::Together, "suffixes"));
     assert!(found.rounds > 0 && found.accepted > 0, "{found:?}");
+}
+
+/// The drafts of a model's head, with prompts that are kept, on disk as well, and clients that leave.
+#[test]
+fn a_head_changes_no_answer_of_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Some(DiskOptions::new(folder.path().join("kept"), 9, 1 << 24));
+    let golden = Some("qwen35-calm-hf");
+    let plain = worker(&Setting { golden, snapshots: 0, sequences: 1, ..Setting::default() });
+    let jobs: Vec<Job> = (0..24)
+        .map(|number: u32| {
+            // Three conversations, each turn longer than the last.
+            let length = 30 + 40 * (number / 3) as usize;
+            let token = |at: usize| ((at as u32 * 7 + number % 3 * 11 + at as u32 / 9) % 60) + 3;
+            let tokens: Vec<u32> = (0..length).map(token).collect();
+            let boundaries = vec![length / 2, length - 1];
+            let prompt = Prompt { tokens: tokens.into(), boundaries, ..Prompt::default() };
+            let mut job = Job::new(&format!("job {number}"), prompt);
+            (job.max_tokens, job.top_logprobs) = (Some(20), Some(1));
+            let temperature = [0.0, 0.8][number as usize % 2];
+            job.sampling = SamplingOptions { temperature, seed: 3, ..SamplingOptions::default() };
+            job
+        })
+        .collect();
+    let expected: Vec<Outcome> = jobs.iter().map(|job| ask(&plain, job.clone())).collect();
+    for round in 0..2 {
+        let sources = [DraftSource::Head, DraftSource::SuffixOrHead];
+        let drafting = Drafting { source: sources[round].clone(), measured: round == 1 };
+        let head = worker(&Setting {
+            golden,
+            head: true,
+            sequences: 3,
+            snapshots: 5,
+            disk: disk.clone(),
+            drafting: Some(drafting),
+            ..Setting::default()
+        });
+        compare(&head, &jobs, &expected, (Asked::Alone, "a head, alone"));
+        let found = compare(&head, &jobs, &expected, (Asked::Together, "a head, together"));
+        assert!(found.by_head.rounds > 0 && found.by_head.drafted >= found.by_head.rounds);
+        assert!(found.by_head.drafted <= found.drafted, "{found:?}");
+    }
 }
 
 /// An answer that is kept is kept at its own length: the next turn goes on from there.

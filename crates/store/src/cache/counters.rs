@@ -147,6 +147,8 @@ pub struct PrefetchCounters {
 pub struct StoreCounters {
     /// Visits in decode.
     pub decode: PhaseCounters,
+    /// Visits of drafts, for experts in memory alone.
+    pub draft: PhaseCounters,
     /// Visits in prefill.
     pub prefill: PhaseCounters,
     /// Records read, demand and ahead.
@@ -185,6 +187,7 @@ impl StoreCounters {
     pub fn phase(&self, phase: Phase) -> &PhaseCounters {
         match phase {
             Phase::Decode => &self.decode,
+            Phase::Draft => &self.draft,
             Phase::Prefill => &self.prefill,
         }
     }
@@ -200,6 +203,7 @@ impl StoreCounters {
     pub(super) fn phase_mut(&mut self, phase: Phase) -> &mut PhaseCounters {
         match phase {
             Phase::Decode => &mut self.decode,
+            Phase::Draft => &mut self.draft,
             Phase::Prefill => &mut self.prefill,
         }
     }
@@ -207,6 +211,7 @@ impl StoreCounters {
     /// Adds those of another store, of other layers: numbers of the moment as well.
     pub fn add(&mut self, other: &Self) {
         self.decode.add(&other.decode);
+        self.draft.add(&other.draft);
         self.prefill.add(&other.prefill);
         self.records_read += other.records_read;
         self.bytes_read += other.bytes_read;
@@ -228,6 +233,7 @@ impl StoreCounters {
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             decode: self.decode.since(&earlier.decode),
+            draft: self.draft.since(&earlier.draft),
             prefill: self.prefill.since(&earlier.prefill),
             records_read: self.records_read - earlier.records_read,
             bytes_read: self.bytes_read - earlier.bytes_read,

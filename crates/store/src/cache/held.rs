@@ -102,8 +102,11 @@ impl ExpertStore {
         }
     }
 
-    /// True when a record is in memory, all of it.
+    /// True when a record is in memory, all of it; of mapped files only the system knows, and this says that it is.
     pub fn is_resident(&self, layer: LayerId, expert: ExpertId) -> bool {
+        if self.mapped().is_some() {
+            return true;
+        }
         let state = self.shared.lock();
         let slot = state.residency.find(state.residency.key(layer, expert));
         slot.is_some_and(|slot| state.residency.slots[slot.index()].load == Load::Ready)

@@ -52,6 +52,8 @@ impl fmt::Display for SlotBudget {
 pub enum Phase {
     /// A step of one or few tokens: its experts are worth keeping.
     Decode,
+    /// A draft of a token: experts that are in memory, worth keeping; no decode waits for them.
+    Draft,
     /// A chunk of many tokens sweeping through all experts: it must not flush what decode needs.
     Prefill,
 }

@@ -183,7 +183,7 @@ impl Residency {
         self.shelter(slot);
         let entry = &mut self.slots[slot.index()];
         let pool = &mut self.pools[entry.pool as usize];
-        if phase == Phase::Decode && entry.owner == Owner::Prefill {
+        if phase != Phase::Prefill && entry.owner == Owner::Prefill {
             entry.owner = Owner::Decode;
             pool.prefill_owned -= 1;
         }

@@ -104,7 +104,7 @@ impl<'s> Visit<'s> {
         }
         for (member, &expert) in experts.iter().enumerate() {
             let key = state.residency.key(layer, expert);
-            if phase == Phase::Decode {
+            if phase != Phase::Prefill {
                 state.residency.touch(key);
             }
             let found = Seating { store, state, layer, id }.join(MemberId(member));
@@ -117,7 +117,7 @@ impl<'s> Visit<'s> {
                 None => counters.misses += 1,
             }
         }
-        if phase == Phase::Prefill {
+        if phase != Phase::Decode {
             // What was read ahead for this visit and is not in it is not used.
             state.counters.ahead_wasted += state.residency.forgo_ahead(layer);
         }
@@ -434,7 +434,7 @@ impl Seating<'_> {
         let visit = self.visit();
         let (phase, expert) = (visit.phase, visit.member(member).expert);
         let purpose = match phase {
-            Phase::Decode => Purpose::Decode,
+            Phase::Decode | Phase::Draft => Purpose::Decode,
             Phase::Prefill => Purpose::Prefill { starved: stuck || visit.assigned == 0 },
         };
         let shared = &self.store.shared;

@@ -69,6 +69,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         experts: found.experts,
         norms_are_zero_centred: false,
         row_tables: found.row_tables,
+        head: found.head,
         skipped: found.skipped,
         unused: found.unused,
         pack: None,

@@ -12,6 +12,7 @@ use kernels::format::Encoding;
 use super::config::{Dimensions, keys};
 use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::head::{self, Head};
 use super::names::{self, ExpertMatrix, Meaning, Part};
 use super::quantization::{Quantization, Scheme};
 use super::rows::{self, NGRAM_TABLE, RowTable};
@@ -36,6 +37,8 @@ pub(crate) struct Assembled {
     pub(crate) experts: Vec<Option<LayerExperts>>,
     /// By canonical name.
     pub(crate) row_tables: BTreeMap<String, RowTable>,
+    /// What predicts further tokens.
+    pub(crate) head: Head,
     pub(crate) skipped: Vec<String>,
     pub(crate) unused: Vec<String>,
     /// True when all convolution kernels lie as `[C, K, 1]`, false when as `[C, 1, K]`; `None` without
@@ -59,7 +62,13 @@ pub(crate) fn assemble(
     let mut unused = Vec::new();
     let mut matrices: BTreeMap<String, (Meaning, Parts)> = BTreeMap::new();
     refuse_trunk_beyond(config, &raw, dimensions)?;
-    for (file, tensor) in raw {
+    let head::Split { trunk, head: of_head } = head::split(raw, dimensions);
+    let names: Vec<String> = of_head.iter().map(|(_, tensor)| tensor.name.clone()).collect();
+    let head = head::assemble(config, files, of_head, dimensions, schemes);
+    if matches!(head, Head::Unusable(_)) {
+        skipped.extend(names);
+    }
+    for (file, tensor) in trunk {
         let (name, part) = names::canonical(&tensor.name);
         match names::meaning(&name, dimensions.layers, dimensions.drafts) {
             Meaning::Skipped => skipped.push(tensor.name),
@@ -149,7 +158,7 @@ pub(crate) fn assemble(
     });
     let row_tables = joined.collect::<Result<_, FormatError>>()?;
     let convolutions_converted = converted;
-    Ok(Assembled { tensors, experts, row_tables, skipped, unused, convolutions_converted })
+    Ok(Assembled { tensors, experts, row_tables, head, skipped, unused, convolutions_converted })
 }
 
 /// Refuses a layer beyond the last that does not predict further tokens: it is of the trunk, and one would be missing.

@@ -86,6 +86,7 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         tensors: found.tensors,
         experts: found.experts,
         row_tables: found.row_tables,
+        head: found.head,
         skipped: found.skipped,
         unused: found.unused,
         pack: None,

@@ -20,6 +20,7 @@ mod element;
 mod error;
 pub(crate) mod files;
 mod gguf;
+mod head;
 mod hugging_face;
 mod json;
 pub(crate) mod layout;
@@ -47,6 +48,7 @@ pub use config::{Configuration, Family};
 pub use element::{Element, Integer};
 pub use error::FormatError;
 pub use gguf::{Vocabulary, read_gguf_header, word_expressions};
+pub use head::{DraftHead, Head};
 pub use manifest::Requantised;
 pub use rows::{RowPart, RowTable};
 pub use safetensors::read_safetensors_header;
@@ -180,6 +182,8 @@ pub struct Checkpoint {
     /// True when zero-centred norm weights are stored as `w`, so that `1 + w` is still to be formed
     /// (Hugging Face layout); false when the file holds `1 + w` (MLX and its descendants).
     pub norms_are_zero_centred: bool,
+    /// What predicts further tokens, behind the last layer.
+    pub head: Head,
     /// Names knowingly not used (vision tower, multi-token prediction), for `inspect`.
     pub skipped: Vec<String>,
     /// Names that no family has: their meaning is unknown, so nothing is done with them.

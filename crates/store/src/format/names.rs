@@ -19,7 +19,7 @@ pub(crate) const DECAY: &str = "linear_attn.A";
 pub(crate) const ROUTER: &str = "mlp.router";
 
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 60] = [
+const LAYER_TENSORS: [&str; 66] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -83,6 +83,13 @@ const LAYER_TENSORS: [&str; 60] = [
     "layer_scalar",
     "mlp.gate.norm",
     "mlp.gate.expert_scale",
+    // Of a head (`head.rs`).
+    "eh_proj",
+    "enorm",
+    "hnorm",
+    "shared_head.norm",
+    "shared_head.head",
+    "embed_tokens",
 ];
 
 /// What Gemma-4 calls the parts of a mixture, after `layers.N.`, and their canonical names.

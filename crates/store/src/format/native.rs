@@ -12,6 +12,7 @@ use twox_hash::XxHash3_64;
 
 use super::config::Dimensions;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::head::{self, Head};
 use super::layout::{self, MatrixSpans, RecordLayout, Span};
 use super::manifest::{self, Layer, Manifest, ProjectionEntry, Spans};
 use super::names::{self, Meaning};
@@ -55,10 +56,13 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         let found = format!("{} for a pack of version {version}", manifest.version);
         return Err(reader.invalid("version", found));
     }
-    let (tensors, trunk_parts) = reader.trunk(&manifest, dimensions)?;
+    // A pack keeps a head as one layer more.
+    let with_head = manifest.layers.len() == dimensions.layers + 1;
+    let layers = dimensions.layers + usize::from(with_head);
+    let (mut tensors, trunk_parts) = reader.trunk(&manifest, layers)?;
     let mut opened = vec![reader.file(layout::TRUNK, manifest.trunk_bytes, checksum)?];
     let mut experts = Vec::new();
-    if manifest.layers.len() != dimensions.layers {
+    if manifest.layers.len() != layers {
         let found =
             format!("{} for num_hidden_layers {}", manifest.layers.len(), dimensions.layers);
         return Err(reader.invalid("layers", found));
@@ -73,6 +77,21 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         let name = format!("{}/{}", layout::EXPERTS, layout::layer_file(index));
         opened.push(reader.file(&name, bytes, 0)?);
         experts.push(Some(table));
+    }
+    let head = match with_head {
+        false => Head::Absent,
+        true => {
+            let layer = dimensions.layers;
+            let own = tensors.split_off(&format!("layers.{layer}."));
+            let (own, others) = own.into_iter().partition(|(name, _)| {
+                names::layer(name).is_some_and(|(number, _)| number == layer)
+            });
+            tensors.extend(others as BTreeMap<_, _>);
+            head::whole(own, experts.pop().flatten(), layer)
+        }
+    };
+    if let Head::Unusable(why) = head {
+        return Err(reader.invalid("layers", format!("one more than the configuration has; {why}")));
     }
     let records = manifest.layers.iter().map(|layer| layer.as_ref().map_or(0, |l| l.experts));
     let pack = reader.checksums(&manifest, trunk_parts, records)?;
@@ -91,6 +110,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         experts,
         norms_are_zero_centred: manifest.norms_are_zero_centred,
         row_tables: BTreeMap::new(),
+        head,
         skipped: manifest.skipped,
         unused: manifest.unused,
         pack: Some(pack),
@@ -128,12 +148,12 @@ impl Reader<'_> {
     fn trunk(
         &self,
         manifest: &Manifest,
-        dimensions: Dimensions,
+        layers: usize,
     ) -> Result<(BTreeMap<String, Tensor>, TrunkParts), FormatError> {
         let mut shapes = Vec::with_capacity(manifest.tensors.len());
         for tensor in &manifest.tensors {
             let field = |part: &str| format!("tensors.{}{part}", tensor.name);
-            if names::meaning(&tensor.name, dimensions.layers, 0) != Meaning::Trunk {
+            if names::meaning(&tensor.name, layers, 0) != Meaning::Trunk {
                 return Err(self.invalid(field(""), "is not the name of a trunk tensor"));
             }
             if tensor.shape.len() > 8 {

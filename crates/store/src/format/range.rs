@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::Checkpoint;
+use super::{Checkpoint, Head};
 
 impl Checkpoint {
     /// The same checkpoint with the experts of these layers alone, and without the tensors outside experts: what a
@@ -26,6 +26,7 @@ impl Checkpoint {
             chat_template: None,
             tensors: BTreeMap::new(),
             experts: experts.map(own).collect(),
+            head: Head::Absent,
             row_tables: BTreeMap::new(),
             norms_are_zero_centred: self.norms_are_zero_centred,
             skipped: Vec::new(),

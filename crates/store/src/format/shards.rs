@@ -1,7 +1,8 @@
 //! A folder of safetensors files: which files, and every tensor's name and place.
 //!
 //! With `model.safetensors.index.json` the index names the files; what it lists must be in them. Without
-//! one, `model*.safetensors` are taken, or a single file of any name. Only headers are read.
+//! one, `model*.safetensors` are taken, or a single file of any name; a head that predicts further tokens may lie next
+//! to them in a file of its own. Only headers are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,6 +15,8 @@ use super::safetensors::{self, RawTensor};
 use super::{CheckpointFile, FileId, files, json};
 
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+/// A head next to files of a trunk.
+const HEAD: &str = "mtp.safetensors";
 /// Real checkpoints have a few hundred at most.
 const SHARDS_MAX: usize = 4096;
 /// Tensors over all files: 3.5 times the largest known checkpoint.
@@ -37,6 +40,11 @@ impl Shards {
         let mut shards = Self { files: Vec::new(), tensors: Vec::new(), written_by_mlx: false };
         for path in paths {
             shards.add(path)?;
+        }
+        if let Some(head) = files::find(folder, HEAD)?
+            && shards.files.iter().all(|file| file.path != head)
+        {
+            shards.add(head)?;
         }
         shards.refuse_repeats()?;
         if let Some(index) = &index {

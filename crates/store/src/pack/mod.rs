@@ -222,6 +222,9 @@ pub fn pack_on(
     if let Some(name) = source.row_tables.keys().next() {
         return Err(PackError::Rows { name: name.clone() });
     }
+    // A head is kept.
+    let whole = source.clone().with_any_head();
+    let source = &whole;
     let plan = Plan::new(source, &options.recipe)?;
     let trunk_bytes = plan.manifest.trunk_bytes;
     let expert_bytes = plan.bytes() - trunk_bytes;

@@ -24,6 +24,8 @@ pub fn verify(
     checkpoint: &Checkpoint,
     progress: &mut Progress<'_>,
 ) -> Result<VerifyReport, PackError> {
+    let whole = checkpoint.clone().with_any_head();
+    let checkpoint = &whole;
     let mut report = VerifyReport::default();
     if checkpoint.pack.is_none() {
         report.examined_bytes = finite::examine(checkpoint, &mut report.damaged, progress)?;

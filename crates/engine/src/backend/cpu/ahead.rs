@@ -34,7 +34,8 @@ impl CpuBackend {
             return;
         }
         // A chunk of 3E/k tokens touches 95 % of the experts: nothing needs to be predicted.
-        if self.expert_shapes.get(next.index()).is_some_and(Option::is_some)
+        if next.index() < self.config.trunk_layers()
+            && self.expert_shapes.get(next.index()).is_some_and(Option::is_some)
             && self.tokens.len() * self.options.top_k >= 3 * moe.experts
         {
             self.experts.read_ahead(next, &self.every_expert);

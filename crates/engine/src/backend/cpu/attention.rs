@@ -22,7 +22,11 @@ pub(super) fn attention_shape(attention: &AttentionConfig, kv_type: KvType) -> A
 impl CpuBackend {
     pub(super) fn run_attend(&mut self, layer: LayerId, sinks: Option<VectorId>) {
         let extras = AttentionExtras {
-            window: self.config.layers[layer.index()].window,
+            window: match self.is_head(layer) {
+                // The row of the first token is no pair; a draft runs one token at a time.
+                true => Some(self.positions[0] as usize),
+                false => self.config.layers[layer.index()].window,
+            },
             sinks: sinks.map(|sinks| self.weights.vector(sinks)),
         };
         let attention = self.config.attention_of(layer.index());

@@ -33,7 +33,7 @@ pub(super) struct MixtureScratch {
     router_logits: Vec<f32>,
     chosen: Vec<u16>,
     factors: Vec<f32>,
-    assignments: Assignments,
+    pub(super) assignments: Assignments,
     /// `[rows, intermediate]`
     gate: Vec<f32>,
     /// `[rows, intermediate]`
@@ -57,15 +57,15 @@ pub(super) struct MixtureScratch {
 /// Which tokens go to which experts, experts ascending. An expert has a token once at most, so never more pairs than
 /// the batch has tokens, which is what a group of experts has room for.
 #[derive(Default)]
-struct Assignments {
+pub(super) struct Assignments {
     /// Distinct experts, ascending.
-    experts: Vec<ExpertId>,
+    pub(super) experts: Vec<ExpertId>,
     /// Expert `i` has the pairs `starts[i]..starts[i + 1]`.
-    starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
     /// Token of each pair, ascending within an expert.
     tokens: Vec<u32>,
     /// Router weight of each pair.
-    weights: Vec<f32>,
+    pub(super) weights: Vec<f32>,
     /// Pairs per expert, then the next free place of each: scratch of the counting sort.
     cursor: Vec<usize>,
 }
@@ -194,11 +194,12 @@ impl CpuBackend {
         let shapes = self.expert_shapes[layer.index()].expect("a mixture has experts");
         let apart = mixture.router_input != Register::Normed;
         self.prepare_router(layer, mixture, (!apart).then_some(&shapes));
-        let single = self.spans.iter().all(|span| span.tokens == 1);
-        let phase = if single || self.answers { Phase::Decode } else { Phase::Prefill };
-        let begun = Instant::now();
+        let (phase, begun) = (self.phase(layer), Instant::now());
         self.route(layer, mixture)?;
-        self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed();
+        match phase {
+            Phase::Draft => self.leave_out_absent(layer),
+            _ => self.routing_time[usize::from(phase == Phase::Decode)] += begun.elapsed(),
+        }
         if apart {
             let uses = [Projection::Gate, Projection::Up].map(|p| shapes[p as usize].encoding);
             let normed = self.registers.get(Register::Normed);
@@ -210,7 +211,7 @@ impl CpuBackend {
             self.read_ahead(layer);
         }
         let few = tokens * self.options.top_k <= self.scratch.rows;
-        if !few {
+        if !few || visit.is_empty() {
             self.run_shared(mixture);
         }
         let hidden = self.config.hidden;

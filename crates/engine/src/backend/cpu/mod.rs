@@ -9,6 +9,7 @@ mod compressed;
 mod compressed_state;
 mod dense;
 mod gated_streams;
+mod head;
 mod indexed;
 mod latent;
 mod mixture;
@@ -37,6 +38,7 @@ use store::{ExpertId, LayerId};
 
 use self::compressed::CompressedScratch;
 use self::dense::DenseScratch;
+use self::head::HeadScratch;
 use self::indexed::IndexScratch;
 use self::latent::LatentScratch;
 use self::mixture::MixtureScratch;
@@ -116,6 +118,8 @@ pub struct CpuBackend {
     latent: Option<LatentScratch>,
     /// Where an indexer chooses keys.
     index: Option<IndexScratch>,
+    /// Where there is a head.
+    head: Option<HeadScratch>,
     /// Rows of layers of hashed n-grams.
     ngram_rows: NgramRows,
     routing: Routing,
@@ -168,6 +172,7 @@ impl CpuBackend {
             dense: DenseScratch::new(&config, &options),
             latent: LatentScratch::new(&config, &options),
             index: IndexScratch::new(&config, &options),
+            head: HeadScratch::new(&config, &options),
             ngram_rows: NgramRows::default(),
             routing: Routing::default(),
             routing_time: [Duration::ZERO; 2],
@@ -247,7 +252,9 @@ fn delta_shape(config: &DeltaConfig) -> DeltaShape {
 impl Backend for CpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         let (sequences, memory) = self.sequences.split();
-        sequences.create(memory)
+        let created = sequences.create(memory)?;
+        self.note_filled(created, 0);
+        Ok(created)
     }
 
     fn sequences(&self) -> &Sequences {
@@ -269,8 +276,17 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        self.run_draft(sequence, token, most, drafts);
+    }
+
+    fn draft_logits(&self) -> &[f32] {
+        self.head.as_ref().map_or(&[], HeadScratch::logits)
+    }
+
     fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
         self.catch_up(sequence);
+        self.fill_all(sequence);
         let (sequences, memory) = self.sequences.split();
         sequences.snapshot(memory, sequence)
     }
@@ -281,7 +297,9 @@ impl Backend for CpuBackend {
         snapshot: &SnapshotPart,
     ) -> Result<(), EngineError> {
         let (sequences, memory) = self.sequences.split();
-        sequences.restore(memory, sequence, snapshot)
+        sequences.restore(memory, sequence, snapshot)?;
+        self.note_filled(sequence, snapshot.length());
+        Ok(())
     }
 
     fn cut_tokens(&self) -> usize {
@@ -327,6 +345,7 @@ impl Backend for CpuBackend {
     }
 
     fn commit(&mut self) {
+        self.keep_outputs();
         let (sequences, memory) = self.sequences.split();
         let Ok(()) = sequences.commit(memory, false);
     }

@@ -38,6 +38,8 @@ impl CpuBackend {
             &Op::NormRotate { heads, weight } => self.norm_and_rotate(layer, heads, weight),
             &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
             &Op::Rotate { heads } => self.rotate(layer, heads),
+            &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
+            Op::KeepKeys => self.keep_keys(layer),
             &Op::Attend { sinks } => self.run_attend(layer, sinks),
             Op::AttendLatent(weights) => self.run_latent(layer, weights),
             Op::AttendCompressed(weights) => self.run_compressed(layer, weights),

@@ -27,6 +27,7 @@ impl Registers {
             Register::Rows,
             Register::StreamsNormed,
             Register::GateLow,
+            Register::Pair,
         ];
         let widest = inputs.map(|register| widths[register as usize]).into_iter().max();
         let streams = if config.hyper.is_some() { widths[Register::Residual as usize] } else { 0 };

@@ -6,6 +6,7 @@ use kernels::{Activations, KvType};
 
 use super::compressed::CompressedScratch;
 use super::dense::DenseScratch;
+use super::head::HeadScratch;
 use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::mixture::{MixtureScratch, PACKINGS};
@@ -88,6 +89,7 @@ impl Requirements {
             + DenseScratch::bytes(config, options)
             + LatentScratch::bytes(config, options)
             + IndexScratch::bytes(config, options)
+            + HeadScratch::bytes(config, options)
             + tokens * config.hidden * float
             + kernels::ATTENTION_BYTES
             + RoundScratch::bytes(config, options)

@@ -264,6 +264,13 @@ impl HostSequences {
         (ring, &mut states[sequence.place()][layout.range(layer, Part::Ngrams)])
     }
 
+    /// What a head has of the last tokens.
+    pub(super) fn outputs(&mut self, sequence: SequenceId, layer: LayerId) -> (Ring, &mut [f32]) {
+        let HostMemory { layout, states, .. } = &mut self.memory;
+        let ring = layout.side().outputs(layer.index()).expect("the layer of a head");
+        (ring, &mut states[sequence.place()][layout.range(layer, Part::Outputs)])
+    }
+
     /// `[kernel - 1, channels]` raw inputs before the next token, and what the layer was fed in a round.
     pub(super) fn convolution(
         &mut self,

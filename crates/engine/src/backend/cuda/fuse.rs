@@ -355,6 +355,8 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
         Op::AttendIndexed(_)
         | Op::GatherRows { .. }
+        | Op::NormPair { .. }
+        | Op::KeepKeys
         | Op::MixNgrams(_)
         | Op::NormStreams { .. }
         | Op::GateStreams { .. }

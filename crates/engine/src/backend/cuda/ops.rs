@@ -83,6 +83,8 @@ impl CudaBackend {
             Op::Dense(dense) => self.run_dense(dense),
             Op::AttendIndexed(_)
             | Op::GatherRows { .. }
+            | Op::NormPair { .. }
+            | Op::KeepKeys
             | Op::MixNgrams(_)
             | Op::NormStreams { .. }
             | Op::GateStreams { .. }

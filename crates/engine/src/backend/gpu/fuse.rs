@@ -246,6 +246,8 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::GatherRows { .. }
+        | Op::NormPair { .. }
+        | Op::KeepKeys
         | Op::MixNgrams(_)
         | Op::NormStreams { .. }
         | Op::GateStreams { .. }

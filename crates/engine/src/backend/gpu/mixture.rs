@@ -192,7 +192,7 @@ impl GpuBackend {
     /// Counts a layer of few tokens whose records all have slots.
     fn note_ungrouped(&mut self, phase: Phase, pairs: usize) {
         match phase {
-            Phase::Decode => self.residency.note_resident(1, pairs),
+            Phase::Decode | Phase::Draft => self.residency.note_resident(1, pairs),
             Phase::Prefill => {
                 self.residency.note_prompt_hits(pairs);
                 self.residency.note_prompt_layer();

@@ -91,6 +91,8 @@ impl GpuBackend {
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
             | Op::GatherRows { .. }
+            | Op::NormPair { .. }
+            | Op::KeepKeys
             | Op::MixNgrams(_)
             | Op::NormStreams { .. }
             | Op::GateStreams { .. }

@@ -334,7 +334,7 @@ fn phases(plan: &Plan, samples: &[Sample]) -> Row {
 /// Bytes of memory that the arithmetic of a run reads.
 fn touched(plan: &Plan, sample: &Sample) -> f64 {
     let trunk = plan.trunk_bytes_per_token();
-    let layers = plan.config.layers.len();
+    let layers = plan.config.trunk_layers();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let record = (0..layers).map(record).sum::<u64>() as f64 / plan.config.mixtures() as f64;
     let requests = sample.counters.decode.requests + sample.counters.prefill.requests;
@@ -346,7 +346,7 @@ fn touched(plan: &Plan, sample: &Sample) -> f64 {
 
 /// Bytes that a run moved to the GPU: records read over the bus by decode, and copied there.
 fn over_bus(plan: &Plan, sample: &Sample) -> f64 {
-    let layers = plan.config.layers.len();
+    let layers = plan.config.trunk_layers();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let record = (0..layers).map(record).sum::<u64>() as f64 / plan.config.mixtures() as f64;
     let counters = &sample.counters;

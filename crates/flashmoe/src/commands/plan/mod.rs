@@ -17,6 +17,7 @@ use engine::backend::cpu::Requirements;
 use engine::backend::cuda::{PREFILL_PART, RECORDS_IN_BOTH};
 use serde_json::json;
 use store::LayerId;
+use store::format::Head;
 
 use super::table::machine_name;
 use crate::arguments::{
@@ -175,6 +176,9 @@ fn as_json(
         "threads": plan.threads,
         "device": device,
         "stages": stages.collect::<Vec<_>>(),
+        "head": head_bytes(plan).map(|[weights, experts]| {
+            json!({ "bytes": weights, "expert_bytes": experts, "used": plan.config.head })
+        }),
         "trunk_bytes_per_token": plan.trunk_bytes_per_token(),
         "disk_bytes_per_s": speeds.disk,
         "memory_bytes_per_s": speeds.memory,
@@ -205,6 +209,33 @@ fn stage_json(stage: &StagePlan, device: Option<&DevicePlan>) -> serde_json::Val
         "slot_bytes": slots.map(store::cache::StorePlan::bytes),
         "experts": slots.map(store::cache::StorePlan::experts),
     })
+}
+
+/// What the model's head takes of what is planned, or would take; nothing for models without.
+fn head_bytes(plan: &Plan) -> Option<[u64; 2]> {
+    match &plan.checkpoint.head {
+        Head::Apart(head) => Some([head.trunk_bytes(), head.expert_bytes()]),
+        Head::Added => {
+            let layer = plan.config.trunk_layers();
+            let own = |name: &String| name.starts_with(&format!("layers.{layer}."));
+            let tensors = plan.checkpoint.tensors.iter().filter(|(name, _)| own(name));
+            let record = plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
+            let experts = record * plan.config.moe.experts as u64;
+            Some([tensors.map(|(_, tensor)| tensor.bytes()).sum(), experts])
+        }
+        Head::Absent | Head::Unusable(_) => None,
+    }
+}
+
+/// Bytes of its weights, and the rest in words.
+fn head(plan: &Plan) -> Option<(u64, String)> {
+    let [weights, experts] = head_bytes(plan)?;
+    let experts = ByteSize(experts);
+    let used = match plan.config.head {
+        true => "in the parts above",
+        false => "not loaded: --draft head, or auto on the processor, loads it",
+    };
+    Some((weights, format!("and experts of {experts}, {used}")))
 }
 
 fn account(plan: &Plan, assumed: bool) -> Vec<String> {
@@ -294,6 +325,9 @@ fn account(plan: &Plan, assumed: bool) -> Vec<String> {
         BudgetSource::Machine => "85 % of the memory available now",
     };
     row("budget", plan.budget, source.to_owned());
+    if let Some((bytes, note)) = head(plan) {
+        row("draft head", bytes, note);
+    }
     if let Some(least) = plan.least_memory {
         let typed = ByteSize(least).typed();
         row("least budget", least, format!("--memory {typed} works with these arguments"));
@@ -340,7 +374,7 @@ fn coverage(slots: f64, pinned: f64, both: f64) -> Coverage {
 /// The tiers of a GPU: device memory, pinned memory over the bus, disk. The most used records are in device memory.
 /// Gives the tokens per second that are expected, and the lines.
 fn device_prediction(plan: &Plan, speeds: &Speeds, measured: &str) -> (f64, Vec<String>) {
-    let layers = plan.config.layers.len();
+    let layers = plan.config.trunk_layers();
     let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
     let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
     let all: u64 = plan.checkpoint.expert_bytes();
@@ -370,7 +404,7 @@ fn device_prediction(plan: &Plan, speeds: &Speeds, measured: &str) -> (f64, Vec<
     };
     let outside = all as f64 * (1.0 - slots.min(1.0));
     let sweep = (outside / bus_speed).max(all as f64 * (1.0 - prompt) / speeds.disk);
-    let rate = 1.0 / token_seconds(plan.config.layers.len(), memory, bus, disk);
+    let rate = 1.0 / token_seconds(plan.config.trunk_layers(), memory, bus, disk);
     let lines = vec![
         format!(
             "disk {:.2} GB/s, bus {:.1} GB/s, GPU memory {:.0} GB/s ({measured})",

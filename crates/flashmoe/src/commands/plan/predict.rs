@@ -88,7 +88,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn of(plan: &Plan) -> Self {
-        let layers = plan.config.layers.len();
+        let layers = plan.config.trunk_layers();
         let record = |layer| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
         let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
         let all = plan.checkpoint.expert_bytes() as f64;

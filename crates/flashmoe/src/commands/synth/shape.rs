@@ -156,6 +156,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
     let known = Configuration::new(Path::new(&arguments.shape), config.clone());
     let known = known.map_err(|error| Failure::model(error.into()))?;
     let model = ModelConfig::read(&known).map_err(Failure::engine)?;
+    let model = super::head::asked(arguments, model, &mut config)?;
     if model.ngrams.is_some() && arguments.layout == LayoutChoice::Native {
         let reason = "--layout native: packs have no place for rows of n-grams; use --layout mlx";
         return Err(Failure::usage(reason.to_owned()).into());
@@ -532,6 +533,9 @@ fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<Genera
                 add(name("mlp.shared_expert_gate"), &[1, hidden], gates);
             }
         }
+    }
+    if model.head {
+        super::head::tensors(model, (gates, plain), &mut add);
     }
     if let Some(hyper) = &model.hyper {
         deepseek_v4::site(hyper, hidden, "hc_head", (hyper.streams, 1), &mut add);

@@ -66,6 +66,8 @@ pub(crate) struct Setting {
     pub(crate) panics: usize,
     /// How answers are drafted.
     pub(crate) drafting: Option<Drafting>,
+    /// Whether the golden net's head is loaded with it.
+    pub(crate) head: bool,
     /// The first layers of stages but the first.
     pub(crate) cuts: &'static [usize],
     /// Where slots are saved.
@@ -90,6 +92,7 @@ impl Default for Setting {
             between: Between::default(),
             panics: 3,
             drafting: None,
+            head: false,
             cuts: &[],
             slots: None,
             name: "demo",
@@ -107,12 +110,35 @@ pub(crate) fn vocabulary() -> usize {
     ModelConfig::read(&checkpoint.config).unwrap().vocabulary
 }
 
+fn opened(folder: &Path) -> (Checkpoint, ModelConfig) {
+    let checkpoint = store::format::open(folder).unwrap();
+    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    (checkpoint, config)
+}
+
 /// A worker over the model of the setting.
 pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let golden = |case| demo().join("../../tests/golden").join(case).join("model");
     let folder = setting.golden.map_or_else(demo, golden);
-    let checkpoint = Arc::new(store::format::open(&folder).unwrap());
-    let config = ModelConfig::read(&checkpoint.config).unwrap();
+    // Read into memory below: the folder may go.
+    let joined = tempfile::tempdir().unwrap();
+    let (mut checkpoint, mut config) = match setting.head {
+        false => opened(&folder),
+        true => {
+            for entry in folder.read_dir().unwrap() {
+                let entry = entry.unwrap();
+                std::fs::copy(entry.path(), joined.path().join(entry.file_name())).unwrap();
+            }
+            let heads = demo().join("../../tests/golden/heads");
+            let head = heads.join(setting.golden.unwrap()).join("mtp.safetensors");
+            std::fs::copy(head, joined.path().join("mtp.safetensors")).unwrap();
+            opened(joined.path())
+        }
+    };
+    if setting.head {
+        (checkpoint, config) = (checkpoint.with_head().unwrap(), config.with_head().unwrap());
+    }
+    let checkpoint = Arc::new(checkpoint);
     let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
     let starts = std::iter::once(0).chain(setting.cuts.iter().copied());
     let ends = setting.cuts.iter().copied().chain([config.layers.len()]);

@@ -165,6 +165,7 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
         experts: found.experts,
         norms_are_zero_centred: false,
         row_tables: found.row_tables,
+        head: found.head,
         skipped,
         unused: found.unused,
         pack: None,

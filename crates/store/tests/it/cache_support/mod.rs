@@ -122,6 +122,7 @@ pub(crate) fn described(root: &Path, layers: Vec<(Vec<ExpertExtents>, u64)>) -> 
         experts: described,
         row_tables: BTreeMap::new(),
         norms_are_zero_centred: false,
+        head: store::format::Head::Absent,
         skipped: Vec::new(),
         unused: Vec::new(),
         pack: None,

@@ -240,6 +240,7 @@ fn checkpoint(root: &Path, layers: usize, experts: usize) -> Checkpoint {
         experts: described,
         row_tables: BTreeMap::new(),
         norms_are_zero_centred: false,
+        head: store::format::Head::Absent,
         skipped: Vec::new(),
         unused: Vec::new(),
         pack: None,

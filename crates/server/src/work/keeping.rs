@@ -32,6 +32,9 @@ impl Scheduler {
             if !self.make_room(side, |room| room.states > 0 && room.pages >= pages) {
                 return;
             }
+        } else if self.is_staged() && backend.room().states == 0 {
+            // What is left is for marks of batches under way, and this point is kept already.
+            return;
         }
         let (active, backend) = (&self.active[index], self.engine.backend());
         let tokens = &active.tokens[..length];

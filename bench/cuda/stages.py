@@ -23,7 +23,7 @@ import time
 
 from server import Server, words
 
-GOLDEN = pathlib.Path("tests/golden")
+GOLDEN, DEMO = pathlib.Path("tests/golden"), pathlib.Path("models/demo")
 # Served by no GPU.
 UNSERVED = ("flash-next",)
 # Options of both sides. Records outside of device memory cross the cut in neither.
@@ -93,23 +93,34 @@ def devices(program, model):
 def models(only, with_text):
     found = sorted(GOLDEN.glob("*/model/tokenizer.json" if with_text else "*/ids.json"))
     folders = [path.parent if with_text else path.parent / "model" for path in found]
-    if with_text:
-        folders.append(pathlib.Path("models/demo"))
+    # Large enough for records outside of device memory.
+    folders.append(DEMO)
     name = lambda folder: folder.name if folder.name != "model" else folder.parent.name
     served = [folder for folder in folders if not name(folder).startswith(UNSERVED)]
     return [(name(folder), folder) for folder in served if only in name(folder)]
 
 
+def ids_of(name, model, place):
+    """Token ids: a golden checkpoint's own, or random ones."""
+    if model != DEMO:
+        return GOLDEN / name / "ids.json"
+    chooser, file = random.Random(7), place / "ids.json"
+    config = json.loads((model / "config.json").read_text())
+    vocabulary = config.get("text_config", config)["vocab_size"]
+    file.write_text(json.dumps([chooser.randrange(vocabulary) for _ in range(400)]))
+    return file
+
+
 def logits(program, clock, only):
     """The file of `score`, byte by byte."""
     for name, model in models(only, with_text=False):
-        ids = GOLDEN / name / "ids.json"
         count = clock.allows(f"logits of {name}") and layers(clock, program, model)
         if not count:
             continue
         splits = ["auto", f"1,{count - 1}", f"{count - 1},1", *([f"{count // 2},{count - count // 2}"])]
         with tempfile.TemporaryDirectory() as place:
             place = pathlib.Path(place)
+            ids = ids_of(name, model, place)
 
             def score(file, device, options):
                 command = [program, "score", model, "--ids", ids, "--greedy", 32, "--logits", place / file]
@@ -233,7 +244,7 @@ def main():
     parser.add_argument("--only", default="", help="models whose name has this")
     parser.add_argument("--limit", type=float, default=3600, help="seconds in all")
     parser.add_argument("--prompts", type=int, default=len(LENGTHS))
-    parser.add_argument("--model", type=pathlib.Path, default=pathlib.Path("models/demo"), help="of speed")
+    parser.add_argument("--model", type=pathlib.Path, default=DEMO, help="of speed")
     parser.add_argument("--vram", default="", help="of one GPU where all experts fit, as in 40G")
     parser.add_argument("--small", default="", help="where a part of them does, as in 7G")
     parser.add_argument("--rounds", type=int, default=3)

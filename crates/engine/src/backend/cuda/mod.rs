@@ -171,7 +171,7 @@ impl CudaBackend {
         let sizes = Sizes::new(&config, &options);
         let routing = routing.of_layers(&options.layers);
         let own = expert_shapes.iter().enumerate();
-        let own = own.map(|(layer, it)| it.clone().filter(|_| options.layers.contains(&layer)));
+        let own = own.map(|(layer, it)| it.filter(|_| options.layers.contains(&layer)));
         let expert_shapes: &[_] = &own.collect::<Vec<_>>();
         let (trunk, matrices, decoded) = load_trunk(&device, catalog, mode, progress)?;
         let inverse = config.attentions().map(|it| it.rope.inverse_frequencies());

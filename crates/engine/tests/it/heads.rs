@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use engine::backend::cpu::KvType;
-use engine::backend::{PAGE_TOKENS, Run, SequenceId, Uncancelled};
+use engine::backend::{PAGE_TOKENS, Run, SequenceId, Uncancelled, cuda, gpu};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
+use engine::model::Model;
+use engine::model::mixture::expert_shapes;
+use engine::weights::Catalog;
 use store::format::read_safetensors_header;
 use store::pack::PackOptions;
 
@@ -274,6 +277,26 @@ fn a_head_with_a_tensor_missing_is_none_and_says_why() {
     let why = checkpoint.clone().with_head().unwrap_err();
     assert!(why.contains("mtp.fx.weight is not known"), "{why}");
     assert!(checkpoint.skipped.iter().any(|name| name == "mtp.norm.weight"));
+}
+
+#[test]
+fn gpus_refuse_a_head_by_the_name_of_its_operation() {
+    for case in CASES {
+        let folder = processor::folder_of(&format!("{case}{}", processor::HEAD));
+        let checkpoint = store::format::open(&folder).unwrap().with_head().unwrap();
+        let config = processor::config_of(&format!("{case}{}", processor::HEAD));
+        let mut catalog = Catalog::new(&checkpoint);
+        let program = Model::declare(&config, &mut catalog).unwrap().program;
+        let shapes = expert_shapes(&checkpoint, &config).unwrap();
+        let refused = [
+            cuda::check_model(&config, &program, &catalog, &shapes),
+            gpu::check_model(&config, &program, &catalog, &shapes),
+        ];
+        for refused in refused {
+            let why = refused.unwrap_err().to_string();
+            assert!(why.contains("norms of a pair") && why.contains("--device cpu"), "{why}");
+        }
+    }
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_head_changes_no_answer_of_a_server() {
             let tokens: Vec<u32> = (0..length).map(token).collect();
             let boundaries = vec![length / 2, length - 1];
             let prompt = Prompt { tokens: tokens.into(), boundaries, ..Prompt::default() };
-            let mut job = Job::new(&format!("job {number}"), prompt);
+            let mut job = Job::new(format!("job {number}"), prompt);
             (job.max_tokens, job.top_logprobs) = (Some(20), Some(1));
             let temperature = [0.0, 0.8][number as usize % 2];
             job.sampling = SamplingOptions { temperature, seed: 3, ..SamplingOptions::default() };

@@ -72,6 +72,7 @@ fn sequence(config: &ModelConfig, kv_type: KvType) -> [u64; 2] {
 fn weights(name: &str, experts: &str, trunk: &str) -> [u64; 3] {
     let stored = |text: &str| text.parse::<StoredAs>().expect("an encoding");
     let shape = resolve(&SynthArguments {
+        head: false,
         shape: name.to_owned(),
         destination: "nowhere".into(),
         layers: None,

@@ -157,7 +157,7 @@ impl Mailbox {
     }
 
     /// Puts batches back that were taken, before all others.
-    pub(super) fn put_back(&self, movings: Vec<Box<Moving>>) {
+    pub(super) fn put_back(&self, movings: VecDeque<Box<Moving>>) {
         let mut done = hold(&self.done);
         movings.into_iter().rev().for_each(|moving| done.push_front(moving));
     }

@@ -3,6 +3,7 @@
 //! A call goes to every stage at the same time, and the engine's thread waits for all, so that all have the same
 //! sequences before the next call.
 
+use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -244,14 +245,14 @@ impl Pipeline {
         }
         // Even one that waits behind a batch which the last stage keeps ends now.
         self.all(&[], |_| |_: &mut Worker| Ok(()))?;
-        let mut kept = Vec::new();
+        let mut kept = VecDeque::new();
         while self.under_way.iter().any(|order| lost(order)) {
             let Some(moving) = self.mailbox.take(Duration::from_millis(50)) else { continue };
             if lost(&moving.order) {
                 self.forget(&moving.order);
                 self.release_of(moving.order.ticket);
             } else {
-                kept.push(moving);
+                kept.push_back(moving);
             }
         }
         self.mailbox.put_back(kept);

@@ -32,7 +32,7 @@ impl Scheduler {
             if !self.make_room(side, |room| room.states > 0 && room.pages >= pages) {
                 return;
             }
-        } else if self.is_staged() && backend.room().states == 0 {
+        } else if backend.len() > 1 && backend.room().states == 0 {
             // What is left is for marks of batches under way, and this point is kept already.
             return;
         }

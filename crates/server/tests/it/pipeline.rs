@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use engine_support::{Setting, ask, collect, worker};
 use server::work::{EngineWorker, Job, Prompt, Worker};
 
-const TOKENS: usize = 24;
+/// Enough that filling the stages at the start counts little.
+const TOKENS: usize = 48;
 
 fn setting(pace: &Arc<Pace>, cuts: &'static [usize], sequences: usize) -> Setting {
     let (between, queue) = (pace.between(), 2 * sequences);

@@ -20,7 +20,7 @@ packaging/apple/stubs.py "$stubs"
 # The linker's words, which cargo prints once and which name what is missing.
 log=$stubs/log
 if ! SDKROOT=$stubs MACOSX_DEPLOYMENT_TARGET=$macos \
-    cargo-zigbuild "$command" --locked --target aarch64-apple-darwin "$@" 2> >(tee "$log" >&2); then
+    cargo-zigbuild "$command" --locked --target aarch64-apple-darwin "$@" 2>&1 | tee "$log" >&2; then
     missing=$(packaging/apple/stubs.py --missing < "$log")
     [ -z "$missing" ] || printf 'packaging/apple/symbols.txt lacks:\n%s\n' "$missing" >&2
     exit 1

@@ -30,7 +30,8 @@ pub(crate) struct ModelArguments {
     )]
     pub(crate) context: Option<u32>,
     /// What computes: `auto`, `cpu`, `cuda` or `cuda:N` (NVIDIA), `gpu` or `gpu:N` (any GPU through Vulkan or Metal);
-    /// `auto` takes the first usable NVIDIA GPU, else the processor. Several, as in `cpu,cpu`, compute a range of the
+    /// `auto` takes the first usable NVIDIA GPU, else a GPU of any maker whose kernels are right here, else the
+    /// processor. Several, as in `cpu,cpu`, compute a range of the
     /// layers each; GPUs do not yet
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Devices,

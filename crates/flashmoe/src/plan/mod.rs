@@ -3,6 +3,7 @@
 //! [`Plan::resolve`] opens the checkpoint (headers only), sizes trunk, state, buffers and slots against
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
+mod auto;
 pub(crate) mod device;
 mod floor;
 pub(crate) mod language;
@@ -32,13 +33,13 @@ use store::format::{Checkpoint, Tensor, TokenizerSource};
 use store::rows::RowStore;
 
 use crate::arguments::{
-    ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
-    KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice,
+    ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, Devices, DraftChoice,
+    KvChoice, KvTypeChoice, ModelArguments, PredictChoice, RoutingChoice,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, in_words};
 use crate::progress::{say, tell};
 use crate::requantisation;
-use device::{Choice, DevicePlan};
+use device::{Choice, DevicePlan, gpus_own};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
@@ -136,6 +137,29 @@ impl Plan {
         seats: Seats,
         assumed: Option<&AssumedMachine>,
     ) -> Result<Self> {
+        let mut automatic = None;
+        let planned = Self::resolve_with(arguments, seats, assumed, &mut automatic);
+        let (Err(error), Some(name)) = (&planned, automatic) else { return planned };
+        if gpus_own(arguments).is_some() {
+            return planned;
+        }
+        // The user asked for no GPU: where the model does not fit into the one that was found, the processor computes.
+        let because = format!("{name}: {}", in_words(error));
+        let device = Devices::from(DeviceChoice::Cpu);
+        let on_processor = ModelArguments { device, ..arguments.clone() };
+        let mut plan = Self::resolve_with(&on_processor, seats, assumed, &mut None)?;
+        say(&format!("the processor computes: {because}"));
+        plan.no_device = Some(because);
+        Ok(plan)
+    }
+
+    /// As [`Plan::resolve_on`]; `automatic` gets the name of a GPU that was not asked for.
+    fn resolve_with(
+        arguments: &ModelArguments,
+        seats: Seats,
+        assumed: Option<&AssumedMachine>,
+        automatic: &mut Option<String>,
+    ) -> Result<Self> {
         let checkpoint = crate::models::open(&arguments.model)?;
         let checkpoint = Arc::new(checkpoint);
         let blame = || arguments.model.display().to_string();
@@ -155,14 +179,17 @@ impl Plan {
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
         let stages = stages::cut(arguments, &checkpoint, &catalog)?;
-        let serves = match arguments.device.first() {
+        let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let choice = match assumed {
-            Some(machine) => device::assumed(machine, arguments, serves)?,
-            None => device::choose_for(arguments, serves)?,
+            Some(machine) => device::assumed(machine, arguments, serves(arguments.device.first()))?,
+            None => device::choose_for(arguments, &serves)?,
         };
+        if let Choice::Gpu(found) = &choice {
+            *automatic = found.automatic.then(|| found.info.name.clone());
+        }
         if let Choice::Gpu(found) = &choice
             && found.portable.is_none()
             && arguments.draft != DraftChoice::Off
@@ -170,7 +197,7 @@ impl Plan {
             cuda::check_rounds(&config, &model.program).map_err(Failure::engine)?;
         }
         let (found, no_device) = match choice {
-            Choice::Gpu(found) => (Some(found.within(arguments, budget)), None),
+            Choice::Gpu(found) => (Some(found.within(arguments, budget, memory.total)), None),
             Choice::Cpu { because } => (None, because),
         };
         let sizing = found.as_ref().map_or(budget, |found| found.budget);

@@ -7,8 +7,8 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ResourceBinding, ShaderStage, StorageAccess};
 
-/// Versions of Metal's language: those of macOS 12, 13 and 14.
-pub(crate) const METAL: [(u8, u8); 3] = [(2, 4), (3, 0), (3, 1)];
+/// Versions of Metal's language: those of macOS 12 to 15 and 26; wgpu takes the newest that the system has.
+pub(crate) const METAL: [(u8, u8); 5] = [(2, 4), (3, 0), (3, 1), (3, 2), (4, 0)];
 /// Versions of SPIR-V, and the validator's name for the Vulkan that takes each.
 pub(crate) const SPIRV: [((u8, u8), &str); 3] =
     [((1, 3), "vulkan1.1"), ((1, 5), "vulkan1.2"), ((1, 6), "vulkan1.3")];
@@ -180,12 +180,13 @@ pub(crate) fn with_checks(op: Op) -> Result<String, String> {
 /// What sums of subgroups need.
 const SUBGROUPS: Capabilities = Capabilities::SUBGROUP;
 
-/// A kernel in the form that adds up within subgroups, as SPIR-V 1.6.
-pub(crate) fn with_subgroups(op: Op) -> Result<Vec<u32>, String> {
+/// A kernel in the form that adds up within subgroups, as SPIR-V 1.6 and in Metal's language.
+pub(crate) fn with_subgroups(op: Op) -> Result<(Vec<u32>, String), String> {
     let (module, info) = parsed(&op.text(Form { subgroups: true }), PLAIN | SUBGROUPS)?;
     use spv::Capability as C;
     let capabilities = [C::Shader, C::GroupNonUniform, C::GroupNonUniformShuffle];
-    spirv((&module, &info), SPIRV[2].0, &capabilities)
+    let spirv = spirv((&module, &info), SPIRV[2].0, &capabilities)?;
+    Ok((spirv, metal((&module, &info), METAL[1], false)?))
 }
 
 /// A kernel of cooperative matrices, which only Vulkan takes: SPIR-V 1.6 and the bytes of workgroup memory.

@@ -1,5 +1,5 @@
-//! How wide a device's subgroups are, as a kernel finds them in a pipeline of its own. Metal's limits say 4 to 64 on every
-//! Mac, whatever the GPU has.
+//! How wide a device's subgroups are, as a kernel finds them in a pipeline of its own. Metal's limits say 4 to 64 on
+//! every Mac, whatever the GPU has.
 
 use crate::source::GROUP;
 
@@ -16,8 +16,8 @@ fn main(
     found[2u * index + 1u] = lane;
 }";
 
-/// Lanes of a subgroup, where all have as many and are numbered as the workgroup's invocations are; `None` where they are
-/// not, or nothing can be found out. The device has to have subgroups.
+/// Lanes of a subgroup, where all have as many and are numbered as the workgroup's invocations are; `None` where they
+/// are not, or nothing can be found out. The device has to have subgroups.
 pub(crate) fn width(device: &wgpu::Device, queue: &wgpu::Queue) -> Option<u32> {
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: Some("width of subgroups"),

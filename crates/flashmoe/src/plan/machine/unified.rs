@@ -3,6 +3,7 @@
 //! The figures are the system's: pages by use from the kernel, the working set from Metal. The arithmetic is here, free
 //! of the system, so that it is tested where no Mac is.
 
+#[cfg(any(target_vendor = "apple", test))]
 use store::io::platform::MemoryUse;
 
 use crate::arguments::ByteSize;
@@ -14,6 +15,7 @@ const LEFT_BYTES: u64 = 8 << 30;
 /// Bytes that new memory can have without anything being compressed or swapped out for it: all but what is wired, what
 /// holds compressed pages and what programs have for themselves ("Memory Used" of Activity Monitor). Other programs'
 /// active pages count as theirs, cached files do not.
+#[cfg(any(target_vendor = "apple", test))]
 pub(crate) fn available(total: u64, used: &MemoryUse) -> u64 {
     let programs = used.private.saturating_sub(used.purgeable);
     let taken = [used.compressor, programs].into_iter().fold(used.wired, u64::saturating_add);

@@ -36,7 +36,7 @@ fn the_short_form_has_a_kernel_of_each_kind_and_groups_have_names() {
     let findings = findings.expect("every kernel compiles and runs");
     assert!(findings.iter().all(check::Finding::holds), "on {adapter}:\n{findings:#?}");
     // A slow machine begins fewer.
-    assert!(told == findings.len() && told >= 3, "{told}");
+    assert!(told == findings.len() && told >= 2, "{told}");
     let pairs = check::run_group(&adapter, "pairs", &mut |_| {}).expect("they are sorted");
     assert!(pairs.iter().all(check::Finding::holds) && !pairs.is_empty());
     assert!(check::groups().any(|name| name == "options") && check::groups().count() == 10);

@@ -16,7 +16,7 @@ pub(crate) const SPIRV: [((u8, u8), &str); 3] =
 /// What became of a kernel.
 pub(crate) struct Translated {
     pub(crate) op: Op,
-    /// By [`METAL`].
+    /// By [`versions`], the oldest first.
     pub(crate) metal: Vec<String>,
     /// By [`SPIRV`].
     pub(crate) spirv: Vec<Vec<u32>>,
@@ -142,9 +142,18 @@ fn spirv(
         .map_err(|error| format!("SPIR-V {version:?}: {error}"))
 }
 
+/// Versions of Metal's language that a kernel is translated to: oldest and newest, and of one kernel in eight all.
+/// The texts differ in the line that names the version alone.
+fn versions(text: &str) -> impl Iterator<Item = (u8, u8)> {
+    let all = text.len().is_multiple_of(8);
+    let ends = [METAL[0], METAL[METAL.len() - 1]];
+    METAL.into_iter().filter(move |version| all || ends.contains(version))
+}
+
 /// A kernel in all versions, as wgpu has it for us.
 pub(crate) fn translate(op: Op) -> Result<Translated, String> {
-    let (module, info) = parsed(&op.text(Form::default()), PLAIN)?;
+    let text = op.text(Form::default());
+    let (module, info) = parsed(&text, PLAIN)?;
     let overrides = back::pipeline_constants::process_overrides(
         &module,
         &info,
@@ -159,7 +168,9 @@ pub(crate) fn translate(op: Op) -> Result<Translated, String> {
     };
     Ok(Translated {
         op,
-        metal: METAL.iter().map(|version| metal(of, *version, false)).collect::<Result<_, _>>()?,
+        metal: versions(&text)
+            .map(|version| metal(of, version, false))
+            .collect::<Result<_, _>>()?,
         // No subgroups, no narrow types, nothing that a GPU may lack.
         spirv: SPIRV
             .iter()

@@ -227,7 +227,7 @@ mod tests {
                 None,
             ],
         };
-        let plan = RecordPlan::new(&extents, |_| 1 << 20).unwrap();
+        let plan = RecordPlan::aligned(&extents, |_| 1 << 20, BLOCK_BYTES).unwrap();
         let whole = PlannedRead { file: FileId(3), offset: 8192, length: 12288, present: 12288 };
         assert_eq!(plan.reads(), [whole]);
         assert_eq!(plan.place(Projection::Up, Piece::Weight), Place { start: 4352, length: 4096 });

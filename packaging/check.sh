@@ -2,17 +2,20 @@
 # Checks what packaging/release.sh made: symbols no newer than the promised glibc, and an answer of the demo model from
 # each piece, installed as a user would, without a compiler and without network.
 #
-#   packaging/check.sh [x86_64] [aarch64]
+#   packaging/check.sh [x86_64] [aarch64] [macos] [windows]
 #
 # Another processor's programs run under qemu (which takes minutes), and its wheel is installed into a folder instead of
 # an environment. As root, this processor's program also answers in a folder with nothing but it, the C library, the
 # model, /proc and /dev/null.
+#
+# The program for macOS cannot run here: its load commands, libraries and signature are checked. That for Windows
+# answers under Wine where that is installed; the libraries that it wants are checked in any case.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/names.sh
 
 expected='255 = 3 × 5 × 17'
-[ $# -gt 0 ] || set -- x86_64 aarch64
+[ $# -gt 0 ] || set -- x86_64 aarch64 macos windows
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -39,7 +42,50 @@ newest() {
     readelf --version-info "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1 | cut -d_ -f2
 }
 
+papers_are_there() {
+    local paper
+    for paper in LICENSE README.md flashmoe.1 completions/{flashmoe.bash,_flashmoe,flashmoe.fish}; do
+        [ -s "$1/$paper" ]
+    done
+}
+
+check_macos() {
+    local folder=$work/macos/$macos_archive
+    mkdir "$work/macos"
+    tar -C "$work/macos" -xzf "$dist/$macos_archive.tar.gz"
+    papers_are_there "$folder"
+    [ -s "$folder/models/demo/model.safetensors" ] && [ -s "$folder/apple.md" ]
+    packaging/apple/macho.py --check "$macos" "$folder/flashmoe" > "$dist/$macos_archive.txt"
+    echo "macos program: $(stat -c %s "$folder/flashmoe") bytes, wants macOS $macos, signed ad hoc; not run"
+}
+
+# Libraries that every Windows has; `nvcuda.dll` and Vulkan's loader are looked for at run time.
+windows_libraries='advapi32|api-ms-win-[a-z0-9-]*|bcrypt|bcryptprimitives|cfgmgr32|combase|crypt32|d3d12|dxgi|gdi32'
+windows_libraries+='|iphlpapi|kernel32|mincore|msvcrt|ncrypt|netapi32|ntdll|ole32|oleaut32|opengl32|pdh|powrprof'
+windows_libraries+='|propsys|psapi|secur32|setupapi|shell32|user32|userenv|ws2_32'
+
+check_windows() {
+    local folder=$work/windows/$windows_archive strange
+    mkdir "$work/windows"
+    python3 -m zipfile -e "$dist/$windows_archive.zip" "$work/windows"
+    papers_are_there "$folder"
+    strange=$(x86_64-w64-mingw32-objdump -p "$folder/flashmoe.exe" | sed -n 's/^\tDLL Name: //p' |
+        grep -viE "^($windows_libraries)\.dll$" || true)
+    if [ -n "$strange" ]; then
+        echo "windows: wants libraries that not every Windows has: $strange" >&2
+        exit 1
+    fi
+    echo "windows program: $(stat -c %s "$folder/flashmoe.exe") bytes, wants the system's libraries alone"
+    tests/windows.sh --short "$folder/flashmoe.exe" "$folder/models/demo"
+}
+
 for machine in "$@"; do
+    case $machine in
+        macos | windows)
+            "check_$machine"
+            continue
+            ;;
+    esac
     place=$work/$machine
     mkdir "$place"
     tar -C "$place" -xzf "$dist/$(archive_of "$machine").tar.gz"
@@ -52,9 +98,7 @@ for machine in "$@"; do
         echo "$machine: not stripped" >&2
         exit 1
     fi
-    for paper in LICENSE README.md flashmoe.1 completions/{flashmoe.bash,_flashmoe,flashmoe.fish}; do
-        [ -s "$folder/$paper" ]
-    done
+    papers_are_there "$folder"
     answers "archive" "$machine" "$program"
     dpkg-deb -x "$dist/$(package_of "$machine")" "$place/deb"
     answers "Debian package" "$machine" "$place/deb/usr/bin/flashmoe"

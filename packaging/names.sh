@@ -6,6 +6,13 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # The oldest C library that a program may want: 2018, Debian 10, Ubuntu 20.04, RHEL 8.
 glibc=2.28
 
+# The oldest macOS that starts the program: 2022, on every Mac with a chip of Apple's.
+macos=13.0
+
+# The archives of other systems, without their suffix.
+macos_archive=flashmoe-$version-aarch64-macos
+windows_archive=flashmoe-$version-x86_64-windows
+
 # Of a processor (x86_64, aarch64): the archive's name without its suffix, the package and the wheel.
 archive_of() { echo "flashmoe-$version-$1-linux"; }
 package_of() { echo "flashmoe_${version}_$(case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; esac).deb"; }

@@ -1,37 +1,74 @@
 #!/usr/bin/env bash
 # Builds everything that a release consists of, into target/packages, and checks each piece (packaging/check.sh).
 #
-#   packaging/release.sh [x86_64] [aarch64]      both without an argument
+#   packaging/release.sh [x86_64] [aarch64] [macos] [windows]      all without an argument
 #
 # One program per processor, linked against the old glibc that packaging/names.sh names. Not musl: a static program
 # cannot load the driver of an NVIDIA GPU. Nothing but the C library is needed. Each program becomes an archive with
-# manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all.
+# manual page and completions, a Debian package and a wheel; SHA256SUMS lists them all. For Macs with a chip of Apple's
+# and for Windows there is an archive each: linked here, and run nowhere that we know of (docs/apple.md,
+# docs/install.md).
 #
 # Needs cargo, rustup, Python and, for another processor, qemu-user with its C library (`.ci/run aarch64` installs
-# them). zig (the linker with old glibc versions), cargo-zigbuild and wheel come as wheels into
-# target/packages/.tools. After that and `cargo fetch` no network is used.
+# them); for Windows the compiler of `.ci/run windows`. zig (the linker with old glibc versions), cargo-zigbuild and
+# wheel come as wheels into target/packages/.tools. After that and `cargo fetch` no network is used.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . packaging/names.sh
+. packaging/tools.sh
 
-[ $# -gt 0 ] || set -- x86_64 aarch64
-
-tools() {
-    local wanted="ziglang==0.17.1 cargo-zigbuild==0.24.0 wheel==0.48.0"
-    if [ "$(cat $dist/.tools/.stamp 2> /dev/null || true)" != "$wanted" ]; then
-        rm -rf $dist/.tools
-        python3 -m venv $dist/.tools
-        # shellcheck disable=SC2086 # a list of names
-        $dist/.tools/bin/pip install --quiet --disable-pip-version-check $wanted
-        echo "$wanted" > $dist/.tools/.stamp
-    fi
-    PATH=$dist/.tools/bin:$PATH
-}
+[ $# -gt 0 ] || set -- x86_64 aarch64 macos windows
 
 # The program, stripped.
 program() {
     rustup target add "$1-unknown-linux-gnu" > /dev/null 2>&1
     cargo zigbuild --locked --offline --profile dist --package flashmoe --target "$1-unknown-linux-gnu.$glibc"
+}
+
+# For Macs with a chip of Apple's: zig's linker, with stubs of the system's libraries that a script of ours makes, and
+# an ad-hoc signature, without which such a Mac ends a program at once.
+program_macos() {
+    rustup target add aarch64-apple-darwin > /dev/null 2>&1
+    packaging/apple/cargo.sh zigbuild --offline --profile dist --package flashmoe
+}
+
+program_windows() {
+    rustup target add x86_64-pc-windows-gnu > /dev/null 2>&1
+    cargo build --locked --offline --profile dist --package flashmoe --target x86_64-pc-windows-gnu
+}
+
+# The folder of a system whose programs do not run here: `foreign NAME PROGRAM FILE`. Manual page and completions are
+# those that this machine's program prints, which are the same.
+foreign() {
+    local own
+    own=$dist/$(archive_of "$(uname -m)")/flashmoe
+    if [ ! -x "$own" ]; then
+        cargo build --locked --offline --package flashmoe
+        own=target/debug/flashmoe
+    fi
+    rm -rf "${dist:?}/$1"
+    mkdir -p "$dist/$1/models"
+    papers "$(uname -m)" "$own" "$dist/$1"
+    cp "$2" "$dist/$1/$3"
+    # An owner's first report needs a model (docs/apple.md).
+    cp -r "$demo" "$dist/$1/models/demo"
+    rm -rf "$dist/$1/models/demo/training"
+}
+
+zipped() {
+    python3 - "$dist" "$1" << 'END'
+import pathlib, sys, zipfile
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+    for path in sorted(path for path in (folder / name).rglob("*") if path.is_file()):
+        entry = zipfile.ZipInfo(str(path.relative_to(folder)), (1980, 1, 1, 0, 0, 0))
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(entry, path.read_bytes())
+END
+}
+
+tarred() {
+    tar -C "$dist" --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$1.tar.gz" "$1"
 }
 
 # What lies beside the program: made by the program itself, or by an emulator of its processor.
@@ -51,7 +88,7 @@ archive() {
     mkdir -p "$dist/$name"
     cp "$2" "$dist/$name/flashmoe"
     papers "$1" "$2" "$dist/$name"
-    tar -C $dist --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$name.tar.gz" "$name"
+    tarred "$name"
 }
 
 debian() {
@@ -114,11 +151,27 @@ END
 tools
 mkdir -p $dist
 for machine in "$@"; do
-    program "$machine"
-    built=target/$machine-unknown-linux-gnu/dist/flashmoe
-    archive "$machine" "$built"
-    debian "$machine"
-    wheel "$machine"
+    case $machine in
+        macos)
+            program_macos
+            foreign "$macos_archive" target/aarch64-apple-darwin/dist/flashmoe flashmoe
+            cp docs/apple.md "$dist/$macos_archive/"
+            tarred "$macos_archive"
+            ;;
+        windows)
+            program_windows
+            foreign "$windows_archive" target/x86_64-pc-windows-gnu/dist/flashmoe.exe flashmoe.exe
+            zipped "$windows_archive"
+            ;;
+        *)
+            program "$machine"
+            built=target/$machine-unknown-linux-gnu/dist/flashmoe
+            archive "$machine" "$built"
+            debian "$machine"
+            wheel "$machine"
+            ;;
+    esac
 done
-(cd $dist && sha256sum ./*.tar.gz ./*.deb ./*.whl | sed 's|\./||' > SHA256SUMS)
+(cd "$dist" && find . -maxdepth 1 \( -name '*.tar.gz' -o -name '*.zip' -o -name '*.deb' -o -name '*.whl' \) \
+    -printf '%f\n' | sort | xargs sha256sum > SHA256SUMS)
 packaging/check.sh "$@"

@@ -3,11 +3,18 @@
 # answers, keeps prompts on disk and finds them again.
 #
 #   tests/windows.sh FLASHMOE.EXE FLASHMOE [STORE_UNIT_TESTS.EXE]
+#   tests/windows.sh --short FLASHMOE.EXE MODEL
 #
+# The short form is for an archive (packaging/check.sh): version, doctor, CUDA's driver by its Windows name, an answer.
 # Without Wine nothing is run, and that is said. Wine is no Windows: reads past the page cache, speed, NTFS and memory
 # limits of job objects are not tested by it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+short=
+if [ "$1" = --short ]; then
+    short=yes
+    shift
+fi
 windows=$(realpath "$1")
 linux=$(realpath "$2")
 wine=$(command -v wine64 wine /usr/lib/wine/wine64 | head -1 || true)
@@ -20,6 +27,7 @@ work=$(mktemp -d)
 export WINEPREFIX=$work/prefix WINEDEBUG=-all HOME=$work XDG_CACHE_HOME='' XDG_CONFIG_HOME='' XDG_STATE_HOME=''
 trap '"$wineserver" -k 2> /dev/null || true; rm -rf "$work"' EXIT
 demo=$PWD/models/demo
+[ -z "$short" ] || demo=$linux
 asked="What is 255 factored?"
 failed=0
 
@@ -56,6 +64,27 @@ row() {
 
 # Wine's console ends lines as Windows does.
 plain() { tr -d '\r'; }
+
+# A driver of CUDA's under its Windows name, which says that there is no device (error 100): flashmoe has asked it.
+finds_cuda() {
+    local place=$work/cuda
+    mkdir -p "$place"
+    cp "$windows" "$place/flashmoe.exe"
+    x86_64-w64-mingw32-gcc -O1 -shared -x c - -o "$place/nvcuda.dll" << 'SOURCE'
+__declspec(dllexport) int cuInit(unsigned flags) { return 100 + (int)flags; }
+__declspec(dllexport) int cuGetErrorName(int error, const char **name) { *name = "NO_DEVICE"; return 0 * error; }
+__declspec(dllexport) int cuGetErrorString(int error, const char **text) { *text = "no device"; return 0 * error; }
+__declspec(dllexport) int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+SOURCE
+    timeout 300 "$wine" "$place/flashmoe.exe" doctor < /dev/null | plain > "$place/with"
+    exe doctor | plain > "$place/without"
+    grep '^GPU ' "$place/without" "$place/with"
+    grep -q 'no NVIDIA GPU' "$place/without" && ! grep -q 'no NVIDIA GPU' "$place/with"
+}
+
+answers_alone() {
+    exe run "$demo" "$asked" --device cpu | plain | grep '3 × 5 × 17'
+}
 
 answers() {
     local expected found
@@ -125,9 +154,18 @@ restored() {
     post "$1" "$long" | grep -aE '"cached_tokens":[1-9]'
 }
 
+if [ -n "$short" ]; then
+    row "version" exe --version
+    row "doctor" exe doctor
+    row "CUDA's driver by its Windows name" finds_cuda
+    row "an answer" answers_alone
+    [ $failed = 0 ]
+    exit
+fi
 [ -z "${3:-}" ] || row "unit tests of the store" timeout 300 "$wine" "$3" --quiet
 row "version" exe --version
 row "doctor" exe doctor
+row "CUDA's driver by its Windows name" finds_cuda
 row "an answer, as on Linux" answers "$demo"
 row "experts that come from disk" answers "$demo" --slots 200
 row "inspect, as on Linux" inspects

@@ -13,7 +13,7 @@ use store::rows::RowCounters;
 
 use crate::arguments::ByteSize;
 use crate::phases::Phases;
-use crate::plan::machine::ProcessMemory;
+use crate::plan::machine::{ProcessMemory, Swapping};
 
 /// Counters at the start of an answer.
 pub(crate) struct Account {
@@ -24,6 +24,8 @@ pub(crate) struct Account {
     work: Vec<StageWork>,
     drafts: DraftCounters,
     stages: StageTimes,
+    /// What the system moved in memory, where it says.
+    swapping: Option<Swapping>,
 }
 
 impl Account {
@@ -32,7 +34,8 @@ impl Account {
         let (before, drafts) = (engine.counters(), engine.draft_counters());
         let of_stages = engine.stages().counters_by_stage().collect();
         let work = engine.stages().work_by_stage();
-        Self { before, of_stages, work, drafts, stages: engine.stage_times() }
+        let (stages, swapping) = (engine.stage_times(), Swapping::read());
+        Self { before, of_stages, work, drafts, stages, swapping }
     }
 
     /// What was counted since.
@@ -65,6 +68,7 @@ impl Account {
         let drafts = drafts(&engine.draft_counters().since(&self.drafts));
         let stages = engine.stage_times().since(self.stages);
         let by_stage = self.by_stage(engine);
+        let swapping = swapping(self.swapping, Swapping::read());
         // A GPU computes while the host submits: its time shows in no stage.
         let phases = match spent.device == DeviceCounters::default() {
             true => {
@@ -76,7 +80,7 @@ impl Account {
         format!(
             "prefill {} tokens (+{} reused) at {prefill:.1} tok/s · decode {} tokens at \
              {decode_rate:.1} tok/s · expert hits {hits:.1} % of {}{device}{prefetched}{queue}{rows}{drafts} \
-             · read {} · peak memory {}{by_stage}{phases}",
+             · read {} · peak memory {}{swapping}{by_stage}{phases}",
             report.prompt_tokens,
             report.reused_tokens,
             report.answer_tokens,
@@ -177,6 +181,12 @@ fn drafts(counters: &DraftCounters) -> String {
     format!(" · drafts {accepted} of {drafted} accepted ({share:.1} %) in {rounds} rounds{head}")
 }
 
+/// What the system moved in memory between two readings, for the line; nothing where it moved nothing or does not say.
+fn swapping(before: Option<Swapping>, after: Option<Swapping>) -> String {
+    let moved = before.zip(after).and_then(|(before, after)| after.since(before).line());
+    moved.map(|moved| format!(" · memory {moved}")).unwrap_or_default()
+}
+
 /// Tokens per second; zero when nothing was done.
 pub(crate) fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
@@ -239,6 +249,16 @@ mod tests {
         let line =
             " · rows 800 of 1600 asked for, 25.0 % cached, 4.00 MiB in 590 reads, waited 0.02 s";
         assert_eq!(rows(&counters), line);
+    }
+
+    #[test]
+    fn swapping_is_said_where_there_was_any() {
+        let before = Swapping { swapped_in: 1 << 20, ..Swapping::default() };
+        assert_eq!(swapping(Some(before), Some(before)), "");
+        assert_eq!(swapping(None, Some(before)), "");
+        let after = Swapping { swapped_in: 3 << 20, compressed: 7 << 20, ..before };
+        let line = swapping(Some(before), Some(after));
+        assert_eq!(line, " · memory 2.00 MiB swapped in, 7.00 MiB compressed");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod configuration;
 mod examples;
 mod failure;
 mod foreign;
+mod gpu_check;
 mod interrupt;
 mod models;
 mod output;

@@ -1,6 +1,7 @@
 //! What bounds a streaming engine, measured on the spot: the disk at the model's record size, memory as the compute
 //! threads read it, and products of many tokens.
 
+use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -165,23 +166,71 @@ pub(crate) fn probe_disk(checkpoint: &Checkpoint, record: usize) -> Result<DiskS
     probe_file(&file.path, file.length, record)
 }
 
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskWay {
+    /// Past the page cache.
+    direct: bool,
+    /// Offsets and lengths are multiples of it and of nothing more.
+    alignment: usize,
+}
+
+/// A page of a Mac: uncached reads there begin and end at its multiples.
+const LARGE_PAGE: usize = 16_384;
+/// Every way that an engine could read.
+pub(crate) const DISK_WAYS: [DiskWay; 4] = [
+    DiskWay { direct: true, alignment: 4096 },
+    DiskWay { direct: true, alignment: LARGE_PAGE },
+    DiskWay { direct: false, alignment: 4096 },
+    DiskWay { direct: false, alignment: LARGE_PAGE },
+];
+
+impl fmt::Display for DiskWay {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.direct { "direct" } else { "buffered" };
+        write!(out, "{kind}, aligned to {} KiB", self.alignment >> 10)
+    }
+}
+
+/// Bytes per second of random reads of `record` bytes over the largest file.
+pub(crate) fn probe_way(checkpoint: &Checkpoint, record: usize, way: DiskWay) -> Result<f64> {
+    let file = checkpoint.files.iter().max_by_key(|file| file.length);
+    let file = file.ok_or_else(|| Failure::model(anyhow::anyhow!("the model has no files")))?;
+    read_randomly(&file.path, file.length, record, way)
+}
+
 fn probe_file(path: &Path, length: u64, record: usize) -> Result<DiskSpeed> {
-    let record = record.next_multiple_of(4096);
+    let direct = store::io::open_uncached(path).is_ok();
+    let speed = read_randomly(path, length, record, DiskWay { direct, alignment: 4096 })?;
+    Ok(DiskSpeed { speed, direct })
+}
+
+fn read_randomly(
+    path: &Path,
+    length: u64,
+    record: usize,
+    DiskWay { direct, alignment }: DiskWay,
+) -> Result<f64> {
+    let record = record.next_multiple_of(alignment);
     let places = (length / record as u64).max(1);
-    let (opened, direct) = match store::io::open_uncached(path) {
-        Ok(file) => (Ok(file), true),
-        Err(_) => (open_regular(path, Links::Followed), false),
+    let opened = match direct {
+        true => store::io::open_uncached(path),
+        false => open_regular(path, Links::Followed),
     };
     let handle =
         opened.map_err(Failure::io).with_context(|| format!("cannot read {}", path.display()))?;
     let started = Instant::now();
     let read = |seed: u64| {
         // Direct reads need an aligned buffer: take the aligned part of a larger one.
-        let mut buffer = vec![0u8; record + 4096];
-        let start = buffer.as_ptr().align_offset(4096);
+        let mut buffer = vec![0u8; record + alignment];
+        let start = buffer.as_ptr().align_offset(alignment);
         let (mut random, mut bytes) = (SplitMix64(seed), 0u64);
         while started.elapsed() < DISK_TIME {
-            let offset = random.next_u64() % places * record as u64;
+            let mut offset = random.next_u64() % places * record as u64;
+            if offset.is_multiple_of(LARGE_PAGE as u64) {
+                // At a multiple of the alignment asked for and of no greater one.
+                offset += (alignment % LARGE_PAGE) as u64;
+            }
             match handle.read_at(&mut buffer[start..start + record], offset) {
                 Ok(0) => break,
                 Ok(count) => bytes += count as u64,
@@ -203,7 +252,7 @@ fn probe_file(path: &Path, length: u64, record: usize) -> Result<DiskSpeed> {
     });
     let speed = bytes as f64 / started.elapsed().as_secs_f64();
     if speed > 0.0 {
-        Ok(DiskSpeed { speed, direct })
+        Ok(speed)
     } else {
         let reason = anyhow::anyhow!("{}: nothing could be read", path.display());
         Err(Failure::Io(reason).into())

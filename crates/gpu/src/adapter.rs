@@ -70,7 +70,8 @@ pub struct Adapter {
     pub api: String,
     /// What it is.
     pub kind: Kind,
-    /// Bytes of its memory, where they can be asked.
+    /// Bytes of its memory, where they can be asked: of the largest heap of its own in Vulkan, of the recommended
+    /// working set in Metal.
     pub memory_bytes: Option<u64>,
     /// How its memory and the host's relate.
     pub memory: MemoryClass,
@@ -99,7 +100,7 @@ impl Adapter {
     pub(crate) fn optional_features(&self) -> wgpu::Features {
         let mut features = wgpu::Features::empty();
         features.set(wgpu::Features::TIMESTAMP_QUERY, self.timestamps);
-        features.set(wgpu::Features::SUBGROUP, self.has_subgroups());
+        features.set(wgpu::Features::SUBGROUP, self.has_subgroups() || self.asks_width());
         if self.matrices {
             features |=
                 wgpu::Features::SHADER_F16 | wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
@@ -110,6 +111,17 @@ impl Adapter {
     /// Whether subgroups are the 32 invocations that kernels take for one.
     pub(crate) fn has_subgroups(&self) -> bool {
         self.subgroup == Some((32, 32))
+    }
+
+    /// Whether the width of subgroups is what a kernel finds ([`crate::width`]): Metal gives all of its GPUs the same
+    /// limits, and one width to all pipelines of a GPU of Apple's.
+    pub(crate) fn asks_width(&self) -> bool {
+        self.is_metal() && self.subgroup.is_some_and(|(least, most)| (least..=most).contains(&32))
+    }
+
+    /// Whether it is reached through Metal.
+    pub fn is_metal(&self) -> bool {
+        self.api == wgpu::Backend::Metal.to_str()
     }
 
     /// The matrices that subgroups multiply, as the driver reports them: rows, columns and depth, types of the
@@ -215,7 +227,8 @@ impl fmt::Display for Adapter {
         )?;
         write!(out, "; memory {}", self.memory)?;
         if let Some(bytes) = self.memory_bytes {
-            write!(out, ", {} MiB", bytes >> 20)?;
+            let what = if self.is_metal() { " (recommendedMaxWorkingSetSize)" } else { "" };
+            write!(out, ", {} MiB{what}", bytes >> 20)?;
         }
         write!(out, "; {} MiB a binding, {} bindings", self.binding_bytes >> 20, self.bindings)?;
         write!(out, ", {} KiB a workgroup", self.workgroup_bytes >> 10)?;

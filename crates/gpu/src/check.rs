@@ -3,6 +3,8 @@
 //! Each check computes several tokens at once and one alone: the first must be within its bound of the reference, the
 //! second must be the first's row, bit for bit.
 
+use std::time::{Duration, Instant};
+
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, decode_row};
 use kernels::{bf16_from_f32, f16_from_f32};
 
@@ -10,7 +12,7 @@ use crate::op::{
     attention, convolution, delta, draw, elementwise, embedding, experts, heads, norm, product,
     router,
 };
-use crate::{Buffer, Gpu, GpuError, Slabs, Trunk};
+use crate::{Adapter, Buffer, Gpu, GpuError, Slabs, Trunk};
 
 mod chosen;
 mod delta_layer;
@@ -106,24 +108,93 @@ fn empty(gpu: &mut Gpu, count: usize) -> Result<Buffer, GpuError> {
     gpu.buffer("check", 4 * count as u64)
 }
 
-/// Runs every check; `each` hears of them as they are done.
+type Run = fn(&mut Gpu, &mut dyn FnMut(Finding)) -> Result<(), GpuError>;
+
+/// Checks that belong together, by name. A group can be run by a process of its own, so that a driver that crashes in
+/// one does not keep the others from being checked.
+const GROUPS: [(&str, Run); 9] = [
+    ("layers", layers::run),
+    ("parts", plain::run),
+    ("fused", fused::run),
+    ("chosen", chosen::run),
+    ("delta-layers", delta_layer::run),
+    ("forms", forms::run),
+    ("tiles", tiles::run),
+    ("packings", matrices::run),
+    ("pairs", pairs::run),
+];
+/// The group of what is used of a driver that wgpu does not reach.
+const OPTIONS: &str = "options";
+/// A kernel of each kind, for a program that is about to use a GPU and wants to know within two seconds.
+pub const SHORT: &str = "short";
+
+/// Names of all groups but [`SHORT`], which has nothing that the others have not.
+pub fn groups() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().map(|(name, _)| *name).chain([OPTIONS])
+}
+
+/// Runs a group on a device of its own; `each` hears of its checks as they are done.
+///
+/// # Errors
+/// The adapter could not be opened, failed, or refused a kernel; there is no such group.
+pub fn run_group(
+    adapter: &Adapter,
+    name: &str,
+    each: &mut dyn FnMut(&Finding),
+) -> Result<Vec<Finding>, GpuError> {
+    if name == OPTIONS {
+        return run_driver_options(adapter, each);
+    }
+    let run: Run = match GROUPS.iter().find(|(known, _)| *known == name) {
+        Some((_, run)) => *run,
+        None if name == SHORT => short,
+        None => return Err(GpuError::Refused(format!("there is no group of checks {name}"))),
+    };
+    let mut findings = Vec::new();
+    let mut gpu = Gpu::open(adapter.clone())?;
+    run(&mut gpu, &mut |finding| {
+        each(&finding);
+        findings.push(finding);
+    })?;
+    Ok(findings)
+}
+
+/// How long the short form begins new checks: drivers that have compiled none of the kernels take a tenth of a second
+/// for some.
+const SHORT_TIME: Duration = Duration::from_millis(1500);
+
+/// A kernel of each kind, those first that an answer spends its time in. What does not begin in [`SHORT_TIME`] is left
+/// out, but for the first three: products, experts and the form that both are in.
+fn short(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    let checks: [Run; 7] = [
+        matrices::short_products,
+        matrices::short_experts,
+        forms::short,
+        layers::short_attention,
+        layers::short_parts,
+        chosen::short,
+        matrices::short_packings,
+    ];
+    let started = Instant::now();
+    for (index, run) in checks.into_iter().enumerate() {
+        if index < 3 || started.elapsed() < SHORT_TIME {
+            run(gpu, add)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs every check of kernels; `each` hears of them as they are done.
 ///
 /// # Errors
 /// The device failed, or refused a kernel.
 pub fn run(gpu: &mut Gpu, each: &mut dyn FnMut(&Finding)) -> Result<Vec<Finding>, GpuError> {
     let mut findings = Vec::new();
-    let mut add = |finding: Finding| {
-        each(&finding);
-        findings.push(finding);
-    };
-    layers::run(gpu, &mut add)?;
-    plain::run(gpu, &mut add)?;
-    fused::run(gpu, &mut add)?;
-    chosen::run(gpu, &mut add)?;
-    delta_layer::run(gpu, &mut add)?;
-    forms::run(gpu, &mut add)?;
-    tiles::run(gpu, &mut add)?;
-    matrices::run(gpu, &mut add)?;
-    pairs::run(gpu, &mut add)?;
+    for (_, run) in GROUPS {
+        run(gpu, &mut |finding| {
+            each(&finding);
+            findings.push(finding);
+        })?;
+    }
     Ok(findings)
 }

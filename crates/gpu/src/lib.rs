@@ -29,6 +29,7 @@ mod queue;
 mod slab;
 mod source;
 mod stream;
+mod width;
 
 pub use adapter::{Adapter, Kind, MemoryClass, adapters, choose};
 pub use buffer::{Buffer, Span};

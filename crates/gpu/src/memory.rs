@@ -1,8 +1,8 @@
-//! How a GPU's memory and the host's relate, as Vulkan's heaps say; wgpu itself does not tell.
+//! How a GPU's memory and the host's relate, as Vulkan's heaps and Metal's device say; wgpu itself does not tell.
 
 use crate::adapter::MemoryClass;
 
-/// Bytes of memory of an adapter, and its class; `None` where only wgpu could say.
+/// Bytes of memory of an adapter, and its class; `None` where the driver does not say.
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn heaps(adapter: &wgpu::Adapter) -> Option<(u64, MemoryClass)> {
     const DEVICE_LOCAL: u32 = 1;
@@ -37,8 +37,17 @@ pub(crate) fn heaps(adapter: &wgpu::Adapter) -> Option<(u64, MemoryClass)> {
     Some((bytes, class))
 }
 
-/// Metal's memory is the host's; how much of it a GPU may take is not asked yet.
+/// What Metal calls the recommended working set, and whether it is of the host's memory.
 #[cfg(target_vendor = "apple")]
-pub(crate) fn heaps(_adapter: &wgpu::Adapter) -> Option<(u64, MemoryClass)> {
-    None
+pub(crate) fn heaps(adapter: &wgpu::Adapter) -> Option<(u64, MemoryClass)> {
+    use objc2_metal::MTLDevice;
+
+    // SAFETY: the device is only asked for properties while `adapter`, which is borrowed, keeps it.
+    let raw = unsafe { adapter.as_hal::<wgpu::hal::api::Metal>() }?;
+    let device = raw.raw_device();
+    let class = match device.hasUnifiedMemory() {
+        true => MemoryClass::Unified,
+        false => MemoryClass::Discrete,
+    };
+    Some((device.recommendedMaxWorkingSetSize(), class)).filter(|(bytes, _)| *bytes > 0)
 }

@@ -160,7 +160,12 @@ impl Gpu {
         device.set_device_lost_callback(move |_, reason| {
             remember(&seen, GpuError::Lost(one_line(&reason)));
         });
-        let form = Form { subgroups: adapter.has_subgroups() };
+        let asked = adapter.asks_width() && crate::width::width(&device, &queue) == Some(32);
+        if adapter.asks_width() && !asked {
+            // A device that refuses the question computes without subgroups.
+            *failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        }
+        let form = Form { subgroups: adapter.has_subgroups() || asked };
         let mut gpu = Self {
             adapter,
             form,

@@ -29,6 +29,22 @@ fn kernels_are_within_their_bounds_of_the_reference_and_batches_show_in_no_bit()
 }
 
 #[test]
+fn the_short_form_has_a_kernel_of_each_kind_and_groups_have_names() {
+    let Some(adapter) = adapter() else { return };
+    let mut told = 0;
+    let findings = check::run_group(&adapter, check::SHORT, &mut |_| told += 1);
+    let findings = findings.expect("every kernel compiles and runs");
+    assert!(findings.iter().all(check::Finding::holds), "on {adapter}:\n{findings:#?}");
+    // A slow machine begins fewer.
+    assert!(told == findings.len() && told >= 2, "{told}");
+    let pairs = check::run_group(&adapter, "pairs", &mut |_| {}).expect("they are sorted");
+    assert!(pairs.iter().all(check::Finding::holds) && !pairs.is_empty());
+    assert!(check::groups().any(|name| name == "options") && check::groups().count() == 10);
+    let unknown = check::run_group(&adapter, "paris", &mut |_| {}).expect_err("no such group");
+    assert!(unknown.to_string().contains("paris"), "{unknown}");
+}
+
+#[test]
 fn ways_beside_wgpu_give_its_bits_and_those_of_other_systems_are_refused_by_name() {
     let Some(adapter) = adapter() else { return };
     let findings = check::run_driver_options(&adapter, &mut |_| {}).expect("every way runs");

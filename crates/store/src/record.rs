@@ -3,14 +3,36 @@
 //! The pieces of an expert (three weights, up to six scale and bias arrays) lie anywhere in the
 //! checkpoint's files: side by side in a native pack, nine unaligned runs in an MLX file. Each run is
 //! widened to whole blocks, runs that then touch become one read, and the reads lie one after
-//! another in the slot, so that file offset, length and memory are all aligned to [`BLOCK_BYTES`] as
-//! direct I/O asks. What a piece starts with inside its first block stays inside the slot: a
+//! another in the slot, so that file offset, length and memory are all aligned to [`block_bytes`] as
+//! uncached reads ask. What a piece starts with inside its first block stays inside the slot: a
 //! [`Place`] may therefore be unaligned. Sizes are bytes throughout.
 
 use crate::format::{Checkpoint, ExpertExtents, Extent, FileId, LayerExperts, Projection};
 
-/// Alignment of every read: no file system in use asks for more in direct I/O.
+/// The usual alignment of reads: no file system in use asks for more in direct I/O.
 pub const BLOCK_BYTES: u64 = 4096;
+/// A page of a Mac with Apple's chip. A read that begins or ends within one goes through the page cache there, and
+/// brings it back for the file.
+pub const LARGE_BLOCK_BYTES: u64 = 16_384;
+
+/// Alignment of every read here: offset, length and memory are its multiples.
+#[cfg(target_vendor = "apple")]
+pub fn block_bytes() -> u64 {
+    LARGE_BLOCK_BYTES
+}
+
+/// Alignment of every read here: offset, length and memory are its multiples. Tests take a Mac's by the variable
+/// `FLASHMOE_TEST_BLOCK`, for which users have no use.
+#[cfg(not(target_vendor = "apple"))]
+pub fn block_bytes() -> u64 {
+    use std::sync::OnceLock;
+
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        let large = std::env::var("FLASHMOE_TEST_BLOCK").is_ok_and(|bytes| bytes == "16384");
+        if large { LARGE_BLOCK_BYTES } else { BLOCK_BYTES }
+    })
+}
 /// Weight, scales and biases of three projections.
 pub const PIECES: usize = 9;
 
@@ -19,9 +41,9 @@ pub const PIECES: usize = 9;
 pub struct PlannedRead {
     /// The file.
     pub file: FileId,
-    /// First byte, a multiple of [`BLOCK_BYTES`].
+    /// First byte, a multiple of [`block_bytes`].
     pub offset: u64,
-    /// Bytes in the slot, a multiple of [`BLOCK_BYTES`].
+    /// Bytes in the slot, a multiple of [`block_bytes`].
     pub length: u32,
     /// Bytes of them that the file holds: less than `length` only in its last block.
     pub present: u32,
@@ -79,6 +101,15 @@ impl RecordPlan {
     /// `None` when a piece ends beyond its file or the record is 4 GiB or larger: a checkpoint that
     /// was opened by [`crate::format`] has neither.
     pub fn new(extents: &ExpertExtents, lengths: impl Fn(FileId) -> u64) -> Option<Self> {
+        Self::aligned(extents, lengths, block_bytes())
+    }
+
+    /// As [`RecordPlan::new`], with reads aligned to `block`.
+    fn aligned(
+        extents: &ExpertExtents,
+        lengths: impl Fn(FileId) -> u64,
+        block: u64,
+    ) -> Option<Self> {
         let pieces = pieces(extents);
         let mut order = [0usize; PIECES];
         let mut count = 0;
@@ -104,8 +135,8 @@ impl RecordPlan {
             if last > lengths(extent.file) {
                 return None;
             }
-            let first = extent.offset - extent.offset % BLOCK_BYTES;
-            let stop = last.checked_next_multiple_of(BLOCK_BYTES)?;
+            let first = extent.offset - extent.offset % block;
+            let stop = last.checked_next_multiple_of(block)?;
             let open = usize::from(plan.read_count).checked_sub(1).map(|i| plan.reads[i]);
             if open.is_none_or(|read| read.file != extent.file || first > end) {
                 base = plan.slot_bytes();
@@ -196,11 +227,26 @@ mod tests {
                 None,
             ],
         };
-        let plan = RecordPlan::new(&extents, |_| 1 << 20).unwrap();
+        let plan = RecordPlan::aligned(&extents, |_| 1 << 20, BLOCK_BYTES).unwrap();
         let whole = PlannedRead { file: FileId(3), offset: 8192, length: 12288, present: 12288 };
         assert_eq!(plan.reads(), [whole]);
         assert_eq!(plan.place(Projection::Up, Piece::Weight), Place { start: 4352, length: 4096 });
         assert_eq!(plan.place(Projection::Down, Piece::Scales), Place::default());
+    }
+
+    #[test]
+    fn reads_of_a_mac_are_whole_pages() {
+        let extents = ExpertExtents {
+            weight: [extent(0, 20_480, 100), extent(0, 40_960, 100), extent(0, 90_112, 100)],
+            scales_biases: [None; 3],
+        };
+        let plan = RecordPlan::aligned(&extents, |_| 90_212, LARGE_BLOCK_BYTES).unwrap();
+        let read =
+            |offset, length, present| PlannedRead { file: FileId(0), offset, length, present };
+        // Pieces of touching pages are one read; the last page is the file's last, which is short.
+        assert_eq!(plan.reads(), [read(16_384, 32_768, 32_768), read(81_920, 16_384, 8_292)]);
+        assert_eq!(plan.place(Projection::Gate, Piece::Weight), Place { start: 4096, length: 100 });
+        assert_eq!((plan.slot_bytes(), plan.read_bytes()), (49_152, 41_060));
     }
 
     #[test]
@@ -219,7 +265,9 @@ mod tests {
         fn places_lead_to_the_bytes_of_the_pieces(
             layout in prop::collection::vec((0u32..3, 0u64..60_000, 1u64..9_000), 9),
             slack in 0u64..5_000,
+            large in prop::bool::ANY,
         ) {
+            let block = if large { LARGE_BLOCK_BYTES } else { BLOCK_BYTES };
             let at = |index: usize| { let (f, o, l) = layout[index]; extent(f, o, l) };
             let extents = ExpertExtents {
                 weight: [at(0), at(3), at(6)],
@@ -228,11 +276,11 @@ mod tests {
             let ends = layout.iter().map(|(_, offset, length)| offset + length);
             let length = ends.max().unwrap() + slack;
             let byte = |file: u32, position: u64| (position * 31 + u64::from(file) * 7) as u8;
-            let plan = RecordPlan::new(&extents, |_| length).unwrap();
+            let plan = RecordPlan::aligned(&extents, |_| length, block).unwrap();
             let mut slot = Vec::new();
             for read in plan.reads() {
-                prop_assert_eq!(read.offset % BLOCK_BYTES, 0);
-                prop_assert_eq!(u64::from(read.length) % BLOCK_BYTES, 0);
+                prop_assert_eq!(read.offset % block, 0);
+                prop_assert_eq!(u64::from(read.length) % block, 0);
                 prop_assert!(read.offset + u64::from(read.present) <= length);
                 for position in read.offset..read.offset + u64::from(read.length) {
                     slot.push(if position < length { byte(read.file.0, position) } else { 0 });

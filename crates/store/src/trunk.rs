@@ -31,6 +31,7 @@ use crate::io::identity::Identity;
 use crate::io::platform::{
     FileExt, Links, forget_pages, open_regular, open_uncached, want_huge_pages,
 };
+use crate::record::block_bytes;
 
 /// How the trunk gets into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,8 +126,8 @@ impl MappedFile {
 const ALIGNMENT: usize = 64;
 /// Bytes of one read: large enough for full bandwidth, small enough for smooth progress.
 const READ_BYTES: usize = 4 << 20;
-/// Block of a direct read.
-const BLOCK: usize = 4096;
+/// Bytes of zeros that are summed at once.
+const ZEROS: usize = 4096;
 /// Threads that read: saturates the drives measured (docs/experiments.tsv).
 const READERS: usize = 4;
 /// Time between two looks at the progress.
@@ -292,12 +293,12 @@ fn padded_checksum(bytes: &[u8], padding: u64) -> u64 {
         // Most bytes lie in parts of whole pages, and in one go they are summed faster.
         return record_checksum(bytes);
     }
-    let zeros = [0; BLOCK];
+    let zeros = [0; ZEROS];
     let mut hasher = XxHash3_64::new();
     hasher.write(bytes);
     let mut left = padding as usize;
     while left > 0 {
-        let part = left.min(BLOCK);
+        let part = left.min(ZEROS);
         hasher.write(&zeros[..part]);
         left -= part;
     }
@@ -348,6 +349,11 @@ fn read_pieces(
     }
 }
 
+/// Block of a direct read.
+fn block() -> usize {
+    block_bytes() as usize
+}
+
 /// One thread's open file and aligned buffer.
 struct Reader<'a> {
     checkpoint: &'a Checkpoint,
@@ -358,7 +364,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(checkpoint: &'a Checkpoint) -> Self {
         // Room for the piece, the block it begins in, the block it ends in, and the buffer's own alignment.
-        Self { checkpoint, file: None, buffer: vec![0; READ_BYTES + 3 * BLOCK] }
+        Self { checkpoint, file: None, buffer: vec![0; READ_BYTES + 3 * block()] }
     }
 
     fn read(&mut self, piece: Piece<'_>) -> Result<(), TrunkError> {
@@ -380,9 +386,9 @@ impl<'a> Reader<'a> {
         }
         let (_, file, direct) = self.file.as_ref().expect("opened above");
         if *direct {
-            let skip = (piece.offset % BLOCK as u64) as usize;
-            let start = self.buffer.as_ptr().align_offset(BLOCK);
-            let wanted = (skip + length).next_multiple_of(BLOCK);
+            let skip = (piece.offset % block() as u64) as usize;
+            let start = self.buffer.as_ptr().align_offset(block());
+            let wanted = (skip + length).next_multiple_of(block());
             let buffer = &mut self.buffer[start..start + wanted];
             if fill(file, buffer, piece.offset - skip as u64, skip + length).is_ok() {
                 piece.target.copy_from_slice(&buffer[skip..skip + length]);
@@ -405,7 +411,7 @@ fn fill(file: &File, buffer: &mut [u8], offset: u64, needed: usize) -> io::Resul
     let mut done = 0;
     while done < needed {
         // A direct read continues at a block boundary.
-        let from = done / BLOCK * BLOCK;
+        let from = done / block() * block();
         match file.read_at(&mut buffer[from..], offset + from as u64) {
             Ok(count) if from + count > done => done = from + count,
             Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),

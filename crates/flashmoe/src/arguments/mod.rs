@@ -273,6 +273,17 @@ pub(crate) struct DoctorArguments {
     /// print a report for an issue
     #[arg(long, conflicts_with_all = ["model", "json"])]
     pub(crate) gpu_check: bool,
+    /// One group of these checks, on one adapter: what `--gpu-check` starts
+    #[arg(long, value_name = "NAME", requires = "gpu_check", requires = "gpu_number", hide = true)]
+    pub(crate) gpu_group: Option<String>,
+    /// The adapter's number
+    #[arg(long, value_name = "N", requires = "gpu_group", hide = true)]
+    pub(crate) gpu_number: Option<usize>,
+    /// Print everything that an issue needs to know of this machine, as it is found: system and memory, every check of
+    /// every GPU, and with a model its answer, its speed and the disk's, on the processor and on each GPU. A driver
+    /// that crashes is a line of it. Takes minutes
+    #[arg(long, conflicts_with_all = ["gpu_check", "json"])]
+    pub(crate) report: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -30,8 +30,8 @@ pub(crate) struct ModelArguments {
     )]
     pub(crate) context: Option<u32>,
     /// What computes: `auto`, `cpu`, `cuda` or `cuda:N` (NVIDIA), `gpu` or `gpu:N` (any GPU through Vulkan or Metal);
-    /// `auto` takes the first usable NVIDIA GPU, else the processor. Several of one kind, as in `cuda:0,cuda:1`,
-    /// compute a range of the layers each
+    /// `auto` takes the first usable NVIDIA GPU, else a GPU of any maker whose kernels are right here, else the
+    /// processor. Several of one kind, as in `cuda:0,cuda:1`, compute a range of the layers each
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Devices,
     /// Layers of each of several devices: `auto`, or as in `20,20`; answers stay the same

@@ -269,6 +269,12 @@ impl Devices {
     }
 }
 
+impl From<DeviceChoice> for Devices {
+    fn from(one: DeviceChoice) -> Self {
+        Self(vec![one])
+    }
+}
+
 impl FromStr for Devices {
     type Err = String;
 

@@ -1,6 +1,7 @@
 //! `flashmoe doctor`: what this machine offers a streaming engine, and what would help.
 
 mod gpu_check;
+mod report;
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +15,8 @@ use serde_json::{Value, json};
 use super::table::machine_name;
 use crate::arguments::{ByteSize, DoctorArguments};
 use crate::failure::Failure;
-use crate::plan::machine::Memory;
+use crate::gpu_check::Verdicts;
+use crate::plan::machine::{Memory, has_nvidia_card};
 
 /// What another system than Linux says of Linux's own settings.
 const NOT_HERE: &str = "not on this system";
@@ -28,8 +30,11 @@ struct Finding {
 }
 
 pub(crate) fn doctor(arguments: &DoctorArguments, out: &mut dyn Write) -> Result<()> {
-    if arguments.gpu_check {
-        return gpu_check::run(out);
+    match (&arguments.gpu_group, arguments.gpu_number) {
+        (Some(group), Some(number)) => return gpu_check::run_here(number, group, out),
+        _ if arguments.gpu_check => return gpu_check::run(out),
+        _ if arguments.report => return report::run(arguments.model.as_deref(), out),
+        _ => {}
     }
     let findings = Findings::look(arguments.model.as_deref())?;
     let text = match arguments.json {
@@ -213,12 +218,16 @@ fn gpu() -> Finding {
             ),
             advice: None,
         },
-        Err(EngineError::Cuda(CudaError::NoDriver)) => Finding {
-            name: "GPU",
-            value: Value::Null,
-            text: "no NVIDIA driver".to_owned(),
-            advice: Some("an NVIDIA GPU, where there is one, needs driver 580 or newer".to_owned()),
-        },
+        Err(EngineError::Cuda(CudaError::NoDriver)) => {
+            let card = has_nvidia_card();
+            let text = if card { "an NVIDIA card without its driver" } else { "no NVIDIA GPU" };
+            Finding {
+                name: "GPU",
+                value: Value::Null,
+                text: text.to_owned(),
+                advice: card.then(|| "install the card's driver, 580 or newer".to_owned()),
+            }
+        }
         Err(error) => Finding {
             name: "GPU",
             value: Value::Null,
@@ -233,7 +242,7 @@ fn adapters() -> Finding {
     let mut advice = None;
     let (value, text) = match portable::adapters() {
         Ok(found) => {
-            let lines: Vec<_> = found.iter().map(ToString::to_string).collect();
+            let lines: Vec<_> = found.iter().map(with_verdict).collect();
             let none = "none: Vulkan has no device";
             let text = if lines.is_empty() { none.to_owned() } else { lines.join(" | ") };
             (json!(lines), text)
@@ -243,7 +252,24 @@ fn adapters() -> Finding {
             (Value::Null, "none".to_owned())
         }
     };
-    Finding { name: "GPU by Vulkan", value, text, advice }
+    let name = if cfg!(target_vendor = "apple") { "GPU by Metal" } else { "GPU by Vulkan" };
+    Finding { name, value, text, advice }
+}
+
+/// An adapter, and what its checks came to.
+fn with_verdict(adapter: &portable::Adapter) -> String {
+    let verdict = match Verdicts::of(adapter) {
+        _ if adapter.kind == portable::Kind::Software => {
+            "software, which --device auto does not take".to_owned()
+        }
+        None => "not checked yet".to_owned(),
+        Some(verdict) => match verdict.refusal() {
+            Some(reason) => format!("--device auto does not take it: {reason}"),
+            None if verdict.short => format!("{} checks right (short form)", verdict.checks),
+            None => format!("{} checks right", verdict.checks),
+        },
+    };
+    format!("{adapter}; {verdict}")
 }
 
 /// Five seconds of random reads at the model's record size.

@@ -2,16 +2,16 @@
 
 use anyhow::Result;
 use engine::EngineError;
-use engine::backend::cuda::{
-    CudaError, CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe,
-};
+use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare, probe};
 use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces};
 use engine::model::config::ModelConfig;
 use engine::weights::Catalog;
 use store::cache::StorePlan;
 
-use super::Part;
+use super::machine::Memory;
+use super::machine::unified::Shared;
 use super::sweep::{LONGEST_CHUNK, Room};
+use super::{Part, auto};
 use crate::arguments::{
     AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, IoChoice, KvChoice,
     KvTypeChoice, ModelArguments, PredictChoice, StorageChoice, VramCaps,
@@ -31,16 +31,36 @@ pub(crate) struct FoundDevice {
     pub(crate) portable: Option<Adapter>,
     /// Bytes of its memory that may be taken.
     pub(crate) budget: u64,
+    /// `--device auto` took it as one of any maker: the processor computes where the model does not fit.
+    pub(crate) automatic: bool,
 }
+
+/// Whether the kernels of a device serve the model.
+pub(crate) type Serves<'a> = &'a dyn Fn(DeviceChoice) -> Result<(), EngineError>;
 
 impl FoundDevice {
     /// Where the GPU's memory is the machine's own, takes at most this part of what the process may use, with `stages`
-    /// others and itself, unless another was asked for.
-    pub(crate) fn within(mut self, arguments: &ModelArguments, budget: u64, stages: usize) -> Self {
+    /// others and itself, unless another was asked for. `ram` is what the machine has.
+    pub(crate) fn within(
+        mut self,
+        arguments: &ModelArguments,
+        budget: u64,
+        stages: usize,
+        ram: u64,
+    ) -> Self {
         if is_shared(self.portable.as_ref()) && arguments.vram.is_none() {
-            self.budget = self.budget.min(budget / 4 * 3 / stages as u64);
+            let part = budget / stages as u64;
+            self.budget = match self.of_metal(ram) {
+                Some(shared) => shared.automatic(part, arguments.memory.is_some()),
+                None => self.budget.min(part / 4 * 3),
+            };
         }
         self
+    }
+
+    /// What bounds a GPU that Metal reaches and that shares the machine's RAM.
+    fn of_metal(&self, ram: u64) -> Option<Shared> {
+        shared_by(self.portable.as_ref()?, ram)
     }
 
     /// Tokens of a prefill chunk where the user asked for none; `options` have the usual number.
@@ -116,9 +136,15 @@ pub(crate) fn assumed(
             let (asked, vram) = (ByteSize(budget), ByteSize(vram));
             return Err(Failure::memory(format!("--vram {asked}: --machine has {vram}")).into());
         }
-        Ok(FoundDevice { info: info(stage), portable: None, budget })
+        Ok(FoundDevice { info: info(stage), portable: None, budget, automatic: false })
     });
     Ok(Choice::Gpu(found.collect::<Result<_>>()?))
+}
+
+/// What bounds a GPU of Metal's that shares `ram` bytes.
+fn shared_by(adapter: &Adapter, ram: u64) -> Option<Shared> {
+    let unified = adapter.memory == MemoryClass::Unified && adapter.is_metal();
+    adapter.memory_bytes.filter(|_| unified).map(|working_set| Shared { ram, working_set })
 }
 
 /// Whether the GPU's memory is the machine's own.
@@ -144,7 +170,7 @@ pub(crate) fn portable_options(options: &CudaOptions) -> GpuOptions {
 }
 
 /// What is said of a device whichever backend computes on it.
-fn described(adapter: &Adapter, asked: Option<ByteSize>) -> Result<DeviceInfo> {
+pub(super) fn described(adapter: &Adapter, asked: Option<ByteSize>) -> Result<DeviceInfo> {
     let Some(bytes) = adapter.memory_bytes.or(asked.map(|size| size.0)) else {
         let name = &adapter.name;
         let reason = format!("{name} does not say how much memory it has: give --vram");
@@ -200,7 +226,7 @@ pub(crate) enum Choice {
 ///
 /// # Errors
 /// A device asked for by name that cannot be used, or options that it does not know.
-fn choose(arguments: &ModelArguments) -> Result<Choice> {
+fn choose(arguments: &ModelArguments, serves: Serves<'_>) -> Result<Choice> {
     if arguments.io == IoChoice::Gds {
         let reason =
             "--io gds: this build has no GPUDirect Storage reader; use auto, uring or pread";
@@ -220,17 +246,7 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         }
         DeviceChoice::Auto => match probe(0) {
             Ok(info) => (vec![(info, None)], false),
-            Err(error) => {
-                if let Some(option) = gpus_own(arguments) {
-                    return Err(Failure::usage(format!("{option} needs a GPU: {error}")).into());
-                }
-                // Most machines have no such GPU: no driver is no news there.
-                let because = match error {
-                    EngineError::Cuda(CudaError::NoDriver) => None,
-                    error => Some(error.to_string()),
-                };
-                return Ok(Choice::Cpu { because });
-            }
+            Err(error) => return auto::any_maker(arguments, serves, error),
         },
     };
     let mapped = matches!(arguments.storage, StorageChoice::PageCache | StorageChoice::Mmap);
@@ -252,6 +268,26 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         let reason = format!("{what}; leave it out, or use --device cpu");
         return Err(Failure::usage(reason).into());
     }
+    found_devices(arguments, found)
+}
+
+/// GPUs, one for each stage, with what may be taken of their memory.
+///
+/// # Errors
+/// More was asked for than there is.
+pub(super) fn found_devices(
+    arguments: &ModelArguments,
+    found: Vec<(DeviceInfo, Option<Adapter>)>,
+) -> Result<Choice> {
+    for (stage, (_, portable)) in found.iter().enumerate() {
+        let asked = arguments.vram.as_ref().and_then(|caps| caps.of(stage));
+        let shared = portable.as_ref().and_then(|it| shared_by(it, Memory::read().total));
+        if let (Some(ByteSize(asked)), Some(shared)) = (asked, shared)
+            && let Some(reason) = shared.refusal(asked)
+        {
+            return Err(Failure::memory(reason).into());
+        }
+    }
     let free: Vec<(usize, u64)> =
         found.iter().map(|(info, _)| (info.ordinal, info.free_bytes)).collect();
     let budgets = match budgets(&free, arguments.vram.as_ref()) {
@@ -264,7 +300,12 @@ fn choose(arguments: &ModelArguments) -> Result<Choice> {
         }
     };
     let found = found.into_iter().zip(budgets);
-    let found = found.map(|((info, portable), budget)| FoundDevice { info, portable, budget });
+    let found = found.map(|((info, portable), budget)| FoundDevice {
+        info,
+        portable,
+        budget,
+        automatic: false,
+    });
     Ok(Choice::Gpu(found.collect()))
 }
 
@@ -318,24 +359,30 @@ fn look_up(
 ///
 /// # Errors
 /// The GPU was asked for, by its name or by an option of its own: what it does not serve.
-pub(crate) fn choose_for(
-    arguments: &ModelArguments,
-    serves: Result<(), EngineError>,
-) -> Result<Choice> {
-    let Err(error) = serves else { return choose(arguments) };
-    if arguments.device.first() == DeviceChoice::Auto && gpus_own(arguments).is_none() {
-        let because = error.to_string();
-        let because = because.trim_end_matches(": use --device cpu").to_owned();
-        return Ok(Choice::Cpu { because: Some(because) });
+pub(crate) fn choose_for(arguments: &ModelArguments, serves: Serves<'_>) -> Result<Choice> {
+    let Err(error) = serves(arguments.device.first()) else { return choose(arguments, serves) };
+    let left_open = arguments.device.first() == DeviceChoice::Auto;
+    if left_open && gpus_own(arguments).is_none() && probe(0).is_ok() {
+        return Ok(Choice::Cpu { because: Some(without_advice(&error)) });
     }
-    match choose(arguments)? {
+    match choose(arguments, serves)? {
+        // CUDA's kernels do not serve the model, those of the portable backend do.
+        Choice::Gpu(found) if found.iter().any(|found| found.automatic) => Ok(Choice::Gpu(found)),
         Choice::Gpu(_) => Err(Failure::engine(error).into()),
-        found => Ok(found),
+        Choice::Cpu { because } if left_open => {
+            Ok(Choice::Cpu { because: because.or_else(|| Some(without_advice(&error))) })
+        }
+        chosen => Ok(chosen),
     }
 }
 
+/// A refusal without what to do, where that was done.
+fn without_advice(error: &EngineError) -> String {
+    error.to_string().trim_end_matches(": use --device cpu").to_owned()
+}
+
 /// The first option that the portable backend does not know.
-fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
+pub(super) fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
         (
             !matches!(arguments.kv_type, None | Some(KvTypeChoice::F16 | KvTypeChoice::F32)),
@@ -354,7 +401,7 @@ fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
 }
 
 /// The first option that means nothing without a GPU, and why where that is not plain.
-fn gpus_own(arguments: &ModelArguments) -> Option<&'static str> {
+pub(super) fn gpus_own(arguments: &ModelArguments) -> Option<&'static str> {
     if arguments.vram.is_some() {
         return Some("--vram");
     }
@@ -364,7 +411,7 @@ fn gpus_own(arguments: &ModelArguments) -> Option<&'static str> {
 }
 
 /// The first option that only the processor's backend knows, and what a GPU does instead.
-fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
+pub(super) fn processors_own(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
         (
             arguments.delta_rule == Some(DeltaChoice::Chunked),
@@ -431,7 +478,7 @@ impl DevicePlan {
             );
             return Err(Failure::memory(reason).into());
         }
-        let FoundDevice { info, portable, budget } = found;
+        let FoundDevice { info, portable, budget, .. } = found;
         let mut slots = slots.min(experts);
         if let Some(adapter) = &portable {
             slots = slots.min(gpu::most_slots(adapter, slot_bytes));
@@ -499,13 +546,13 @@ mod tests {
     /// A model that the kernels do not serve is computed on the processor, unless a GPU was asked for.
     #[test]
     fn a_model_that_no_kernel_serves_is_the_processors() {
-        let unserved = || -> Result<(), EngineError> {
+        let unserved: Serves<'_> = &|_| -> Result<(), EngineError> {
             let problem =
                 "is stored as iq2_s, which the CUDA kernels do not read: use --device cpu";
             Err(EngineError::Request(problem.to_owned()))
         };
         for options in ["", "--threads 1", "--storage mmap"] {
-            match choose_for(&parse(options), unserved()).expect(options) {
+            match choose_for(&parse(options), unserved).expect(options) {
                 Choice::Cpu { because: Some(reason) } => assert!(
                     reason.contains("iq2_s") && !reason.contains("--device"),
                     "{options}: {reason}"
@@ -513,10 +560,10 @@ mod tests {
                 _ => panic!("{options}: not the processor, or without a reason"),
             }
         }
-        let named = choose_for(&parse("--device cpu"), unserved()).expect("cpu");
+        let named = choose_for(&parse("--device cpu"), unserved).expect("cpu");
         assert!(matches!(named, Choice::Cpu { because: None }));
         for options in ["--device cuda", "--vram 4G", "--predict on"] {
-            assert!(choose_for(&parse(options), unserved()).is_err(), "{options}");
+            assert!(choose_for(&parse(options), unserved).is_err(), "{options}");
         }
     }
 
@@ -587,7 +634,7 @@ mod tests {
             ("--io gds", "pread"),
             ("--io gds --device cuda", "pread"),
         ] {
-            let refused = choose(&parse(options)).err().expect(options).to_string();
+            let refused = choose(&parse(options), &|_| Ok(())).err().expect(options).to_string();
             assert!(refused.contains(needed), "{options}: {refused}");
         }
     }

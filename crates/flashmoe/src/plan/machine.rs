@@ -5,6 +5,7 @@
 mod apple;
 #[cfg(not(any(target_vendor = "apple", windows)))]
 mod proc;
+pub(crate) mod unified;
 #[cfg(windows)]
 mod windows;
 
@@ -14,6 +15,8 @@ use apple as system;
 use proc as system;
 #[cfg(windows)]
 use windows as system;
+
+use crate::arguments::ByteSize;
 
 /// What a system and a desktop leave of RAM.
 const IDLE_SHARE: f64 = 0.9;
@@ -89,6 +92,79 @@ pub(crate) fn cached_bytes() -> u64 {
     system::cached_bytes()
 }
 
+/// What the system moved between RAM, its compressor and its swap since it started, in bytes: memory that was promised
+/// to more than there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Swapping {
+    pub(crate) swapped_in: u64,
+    pub(crate) swapped_out: u64,
+    /// Counted before compression.
+    pub(crate) compressed: u64,
+    /// Counted after decompression.
+    pub(crate) decompressed: u64,
+}
+
+impl Swapping {
+    /// Asks the system; `None` where it does not say.
+    pub(crate) fn read() -> Option<Self> {
+        system::swapping()
+    }
+
+    /// What came since an earlier reading.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            swapped_in: self.swapped_in.saturating_sub(before.swapped_in),
+            swapped_out: self.swapped_out.saturating_sub(before.swapped_out),
+            compressed: self.compressed.saturating_sub(before.compressed),
+            decompressed: self.decompressed.saturating_sub(before.decompressed),
+        }
+    }
+}
+
+impl Swapping {
+    /// What was moved, in words; `None` where nothing was.
+    pub(crate) fn line(&self) -> Option<String> {
+        let parts = [
+            (self.swapped_in, "swapped in"),
+            (self.swapped_out, "swapped out"),
+            (self.compressed, "compressed"),
+            (self.decompressed, "decompressed"),
+        ];
+        let parts = parts.into_iter().filter(|(bytes, _)| *bytes > 0);
+        let parts: Vec<_> =
+            parts.map(|(bytes, what)| format!("{} {what}", ByteSize(bytes))).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// Whether there may be a GPU, as far as the system shows its hardware without a driver being asked.
+pub(crate) fn may_have_gpu() -> bool {
+    system::may_have_gpu()
+}
+
+/// Whether a card of NVIDIA's is in the machine, with or without its driver; false where the system does not say.
+pub(crate) fn has_nvidia_card() -> bool {
+    system::has_nvidia_card()
+}
+
+/// What the machine is, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The system and its version.
+    pub(crate) system: String,
+    /// The processor's name.
+    pub(crate) chip: String,
+    /// Bytes of a page, where the system says.
+    pub(crate) page: Option<u64>,
+}
+
+impl Identity {
+    /// Asks the system.
+    pub(crate) fn read() -> Self {
+        system::identity()
+    }
+}
+
 /// Programs that run or wait to, on average over the last minute; `None` where the system does not say.
 pub(crate) fn load() -> Option<f64> {
     system::load()
@@ -104,5 +180,23 @@ mod tests {
         assert!(memory.total > 0 && memory.available <= memory.total);
         assert!(memory.spare() <= memory.available);
         assert!(ProcessMemory::read().peak > 0);
+    }
+
+    #[test]
+    fn what_was_moved_is_said_by_kind() {
+        let mut moved = Swapping::default();
+        assert_eq!(moved.line(), None);
+        (moved.swapped_out, moved.compressed) = (3 << 20, 5 << 30);
+        let line = moved.line().expect("something was");
+        assert_eq!(line, "3.00 MiB swapped out, 5.00 GiB compressed");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_swapped_only_grows() {
+        let before = Swapping::read().expect("Linux counts it");
+        let since = Swapping::read().expect("still").since(before);
+        assert!(since.swapped_in < 1 << 40 && since.swapped_out < 1 << 40);
+        assert_eq!(before.since(before), Swapping::default());
     }
 }

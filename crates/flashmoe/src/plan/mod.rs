@@ -3,6 +3,7 @@
 //! [`Plan::resolve`] opens the checkpoint (headers only), sizes trunk, state, buffers and slots against
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
+mod auto;
 pub(crate) mod device;
 mod devices;
 mod floor;
@@ -34,13 +35,13 @@ use store::format::{Checkpoint, Tensor, TokenizerSource};
 use store::rows::RowStore;
 
 use crate::arguments::{
-    ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, DraftChoice, KvChoice,
-    KvTypeChoice, ModelArguments, RoutingChoice,
+    ArithmeticChoice, AssumedMachine, ByteSize, DeltaChoice, DeviceChoice, Devices, DraftChoice,
+    KvChoice, KvTypeChoice, ModelArguments, RoutingChoice,
 };
-use crate::failure::Failure;
+use crate::failure::{Failure, in_words};
 use crate::progress::{say, tell};
 use crate::requantisation;
-use device::{Choice, DevicePlan, FoundDevice};
+use device::{Choice, DevicePlan, FoundDevice, gpus_own};
 use devices::{drivers, plan_devices};
 use machine::Memory;
 use requests::RequestPlan;
@@ -139,15 +140,30 @@ impl Plan {
         seats: Seats,
         assumed: Option<&AssumedMachine>,
     ) -> Result<Self> {
-        Self::resolve_with(arguments, seats, assumed, arguments.draft == DraftChoice::Head)
+        let with_head = arguments.draft == DraftChoice::Head;
+        let mut automatic = None;
+        let planned = Self::resolve_with(arguments, seats, assumed, with_head, &mut automatic);
+        let (Err(error), Some(name)) = (&planned, automatic) else { return planned };
+        if gpus_own(arguments).is_some() {
+            return planned;
+        }
+        // The user asked for no GPU: where the model does not fit into the one that was found, the processor computes.
+        let because = format!("{name}: {}", in_words(error));
+        let device = Devices::from(DeviceChoice::Cpu);
+        let on_processor = ModelArguments { device, ..arguments.clone() };
+        let mut plan = Self::resolve_with(&on_processor, seats, assumed, with_head, &mut None)?;
+        say(&format!("the processor computes: {because}"));
+        plan.no_device = Some(because);
+        Ok(plan)
     }
 
-    /// As [`Plan::resolve_on`], with or without the model's head.
+    /// As [`Plan::resolve_on`], with or without the model's head; `automatic` gets the name of a GPU that was not asked for.
     fn resolve_with(
         arguments: &ModelArguments,
         seats: Seats,
         assumed: Option<&AssumedMachine>,
         with_head: bool,
+        automatic: &mut Option<String>,
     ) -> Result<Self> {
         let checkpoint = crate::models::open(&arguments.model)?;
         let blame = || arguments.model.display().to_string();
@@ -172,21 +188,24 @@ impl Plan {
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
         let stages = stages::cut(arguments, &checkpoint, &catalog)?;
-        let serves = match arguments.device.first() {
+        let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let choice = match assumed {
-            Some(machine) => device::assumed(machine, arguments, serves)?,
-            None => device::choose_for(arguments, serves)?,
+            Some(machine) => device::assumed(machine, arguments, serves(arguments.device.first()))?,
+            None => device::choose_for(arguments, &serves)?,
         };
         if !with_head
             && matches!(choice, Choice::Cpu { .. })
             && head::is_used(arguments, &checkpoint, &config)
             // Where its weights do not fit, the model still does.
-            && let Ok(plan) = Self::resolve_with(arguments, seats, assumed, true)
+            && let Ok(plan) = Self::resolve_with(arguments, seats, assumed, true, &mut None)
         {
             return Ok(plan);
+        }
+        if let Choice::Gpu(found) = &choice {
+            *automatic = found.iter().find(|it| it.automatic).map(|it| it.info.name.clone());
         }
         if let Choice::Gpu(found) = &choice
             && found.iter().any(|found| found.portable.is_none())
@@ -196,7 +215,8 @@ impl Plan {
         }
         let (found, no_device) = match choice {
             Choice::Gpu(found) => {
-                let within = |it: FoundDevice| it.within(arguments, budget, stages.len());
+                let within =
+                    |it: FoundDevice| it.within(arguments, budget, stages.len(), memory.total);
                 (found.into_iter().map(within).collect(), None)
             }
             Choice::Cpu { because } => (Vec::new(), because),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod ancestor;
+mod automatic;
 mod bench;
 mod cache;
 mod cgroup;

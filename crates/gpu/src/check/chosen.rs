@@ -17,6 +17,13 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     Ok(())
 }
 
+/// The first of them.
+pub(super) fn short(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    let affine = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+    add(layer(gpu, affine, (40, 3), false)?);
+    Ok(())
+}
+
 /// A layer of `count` experts, in two slabs, of a token that uses `k`.
 fn layer(
     gpu: &mut Gpu,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kernels::memory::StableMemory;
 
 use super::*;
-use crate::{Adapter, DriverOptions, HostMemory, HostSlabs, Import, Wait};
+use crate::{DriverOptions, HostMemory, HostSlabs, Import, Wait};
 
 const ROWS: usize = 2101;
 const COLUMNS: usize = 1280;

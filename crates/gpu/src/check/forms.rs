@@ -33,6 +33,22 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     Ok(())
 }
 
+/// Products of one packing, where the two forms are two.
+pub(super) fn short(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    let form = gpu.form();
+    if form == Form::default() {
+        return Ok(());
+    }
+    let encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+    let subgroups = products(gpu, encoding)?;
+    gpu.set_form(Form::default());
+    let plain = products(gpu, encoding);
+    gpu.set_form(form);
+    let name = format!("sums of subgroups {}", encoding.name());
+    add(Finding { name, difference: 0.0, bound: 0.0, alone_equal: subgroups == plain? });
+    Ok(())
+}
+
 /// What products of one token and of several give, alone and fused, and the norm.
 fn products(gpu: &mut Gpu, encoding: Encoding) -> Result<Vec<f32>, GpuError> {
     let (rows, columns, tokens) = (2101, 1280, 9);

@@ -39,6 +39,24 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     Ok(())
 }
 
+/// What attention computes by.
+pub(super) fn short_attention(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    add(attends(gpu, attention::Cache::F16, 64, false)?);
+    add(routes(gpu, 256, 8, true)?);
+    add(norms(gpu)?);
+    Ok(())
+}
+
+/// The rest, one of each kind.
+pub(super) fn short_parts(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    add(rotations(gpu)?);
+    add(deltas(gpu, 128, 128, false)?);
+    add(combines(gpu)?);
+    add(stops(gpu)?);
+    add(draws(gpu, 5000)?);
+    Ok(())
+}
+
 fn norms(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let (rows, width) = (3, 1000);
     let mut numbers = Numbers::new(4);

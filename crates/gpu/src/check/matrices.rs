@@ -154,6 +154,29 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     Ok(())
 }
 
+/// What most checkpoints are packed in.
+const USUAL: Encoding = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
+
+/// Products of it.
+pub(super) fn short_products(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    add(products(gpu, USUAL, 768)?);
+    Ok(())
+}
+
+/// Experts of it.
+pub(super) fn short_experts(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    routed(gpu, USUAL, add)
+}
+
+/// Other packings, and rows of a table.
+pub(super) fn short_packings(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
+    add(embeddings(gpu, USUAL)?);
+    for encoding in [Encoding::Block(BlockFormat::Q4K), Encoding::Float(FloatType::Bf16)] {
+        add(products(gpu, encoding, 768)?);
+    }
+    Ok(())
+}
+
 /// Odd rows, columns that are no power of two.
 fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding, GpuError> {
     let rows = 37;

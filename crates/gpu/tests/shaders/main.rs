@@ -208,8 +208,13 @@ fn kernels_of_subgroups_are_valid() {
         op.text(Form { subgroups: true }).contains("subgroupShuffleXor")
             && !matches!(op, Op::Experts(spec) if spec.slabs > 1)
     });
-    let found = over_all(&ops, |op| {
-        translate::with_subgroups(op).err().map(|error| format!("{op:?}:\n{error}"))
+    let found = over_all(&ops, |op| match translate::with_subgroups(op) {
+        Err(error) => Some(format!("{op:?}:\n{error}")),
+        // Metal's own exchange, and nothing that depends on more than its width.
+        Ok((_, metal)) if !metal.contains("simd_shuffle_xor") || metal.contains("simd_sum") => {
+            Some(format!("{op:?}: another sum of subgroups in Metal's language"))
+        }
+        Ok(_) => None,
     });
     let problems: Vec<_> = found.into_iter().flatten().collect();
     assert!(problems.is_empty(), "{}", problems[..problems.len().min(3)].join("\n"));

@@ -7,8 +7,8 @@ use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ResourceBinding, ShaderStage, StorageAccess};
 
-/// Versions of Metal's language: those of macOS 12, 13 and 14.
-pub(crate) const METAL: [(u8, u8); 3] = [(2, 4), (3, 0), (3, 1)];
+/// Versions of Metal's language: those of macOS 12 to 15 and 26; wgpu takes the newest that the system has.
+pub(crate) const METAL: [(u8, u8); 5] = [(2, 4), (3, 0), (3, 1), (3, 2), (4, 0)];
 /// Versions of SPIR-V, and the validator's name for the Vulkan that takes each.
 pub(crate) const SPIRV: [((u8, u8), &str); 3] =
     [((1, 3), "vulkan1.1"), ((1, 5), "vulkan1.2"), ((1, 6), "vulkan1.3")];
@@ -16,7 +16,7 @@ pub(crate) const SPIRV: [((u8, u8), &str); 3] =
 /// What became of a kernel.
 pub(crate) struct Translated {
     pub(crate) op: Op,
-    /// By [`METAL`].
+    /// By [`versions`], the oldest first.
     pub(crate) metal: Vec<String>,
     /// By [`SPIRV`].
     pub(crate) spirv: Vec<Vec<u32>>,
@@ -142,9 +142,18 @@ fn spirv(
         .map_err(|error| format!("SPIR-V {version:?}: {error}"))
 }
 
+/// Versions of Metal's language that a kernel is translated to: oldest and newest, and of one kernel in eight all.
+/// The texts differ in the line that names the version alone.
+fn versions(text: &str) -> impl Iterator<Item = (u8, u8)> {
+    let all = text.len().is_multiple_of(8);
+    let ends = [METAL[0], METAL[METAL.len() - 1]];
+    METAL.into_iter().filter(move |version| all || ends.contains(version))
+}
+
 /// A kernel in all versions, as wgpu has it for us.
 pub(crate) fn translate(op: Op) -> Result<Translated, String> {
-    let (module, info) = parsed(&op.text(Form::default()), PLAIN)?;
+    let text = op.text(Form::default());
+    let (module, info) = parsed(&text, PLAIN)?;
     let overrides = back::pipeline_constants::process_overrides(
         &module,
         &info,
@@ -159,7 +168,9 @@ pub(crate) fn translate(op: Op) -> Result<Translated, String> {
     };
     Ok(Translated {
         op,
-        metal: METAL.iter().map(|version| metal(of, *version, false)).collect::<Result<_, _>>()?,
+        metal: versions(&text)
+            .map(|version| metal(of, version, false))
+            .collect::<Result<_, _>>()?,
         // No subgroups, no narrow types, nothing that a GPU may lack.
         spirv: SPIRV
             .iter()
@@ -180,12 +191,13 @@ pub(crate) fn with_checks(op: Op) -> Result<String, String> {
 /// What sums of subgroups need.
 const SUBGROUPS: Capabilities = Capabilities::SUBGROUP;
 
-/// A kernel in the form that adds up within subgroups, as SPIR-V 1.6.
-pub(crate) fn with_subgroups(op: Op) -> Result<Vec<u32>, String> {
+/// A kernel in the form that adds up within subgroups, as SPIR-V 1.6 and in Metal's language.
+pub(crate) fn with_subgroups(op: Op) -> Result<(Vec<u32>, String), String> {
     let (module, info) = parsed(&op.text(Form { subgroups: true }), PLAIN | SUBGROUPS)?;
     use spv::Capability as C;
     let capabilities = [C::Shader, C::GroupNonUniform, C::GroupNonUniformShuffle];
-    spirv((&module, &info), SPIRV[2].0, &capabilities)
+    let spirv = spirv((&module, &info), SPIRV[2].0, &capabilities)?;
+    Ok((spirv, metal((&module, &info), METAL[1], false)?))
 }
 
 /// A kernel of cooperative matrices, which only Vulkan takes: SPIR-V 1.6 and the bytes of workgroup memory.

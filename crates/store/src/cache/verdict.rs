@@ -3,7 +3,7 @@
 use crate::cache::error::ReadCause;
 use crate::io::platform::PASSING_ERRORS;
 use crate::io::{FileSet, Outcome, ReadRequest};
-use crate::record::BLOCK_BYTES;
+use crate::record::block_bytes;
 
 /// Interruptions in a row after which a read is given up.
 const INTERRUPTIONS_MAX: u16 = 64;
@@ -54,7 +54,7 @@ pub(crate) fn judge(files: &FileSet, mut request: ReadRequest, outcome: Outcome)
         return ended(request, None);
     }
     // Continue at a block boundary, as direct I/O asks.
-    let whole = bytes - bytes % BLOCK_BYTES as usize;
+    let whole = bytes - bytes % block_bytes() as usize;
     if whole == 0 {
         request.attempts += 1;
         if request.attempts > INTERRUPTIONS_MAX {

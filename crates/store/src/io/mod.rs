@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::arena::{SlotArena, Target};
 use crate::format::FileId;
-use crate::record::BLOCK_BYTES;
+use crate::record::block_bytes;
 
 pub(crate) use files::open_direct;
 pub use files::{DirectIo, FileSet};
@@ -100,7 +100,8 @@ impl ReadRequest {
         least: usize,
     ) -> impl Iterator<Item = Self> + use<> {
         let length = self.target.len();
-        let each = length.div_ceil(pieces.max(1)).next_multiple_of(BLOCK_BYTES as usize).max(least);
+        let each =
+            length.div_ceil(pieces.max(1)).next_multiple_of(block_bytes() as usize).max(least);
         let mut rest = (each < length).then(|| self.cut(each));
         std::iter::from_fn(move || {
             let mut piece = rest.take()?;
@@ -205,6 +206,7 @@ mod tests {
 
     use super::*;
     use crate::arena::HugePages;
+    use crate::record::BLOCK_BYTES;
 
     proptest! {
         /// The pieces follow each other without a gap, in the file and in memory, and hold what the whole held.

@@ -8,14 +8,19 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::arena::PAGE_BYTES;
 use crate::io::open_direct;
 use crate::io::platform::{FileExt, facts};
+use crate::record::block_bytes;
 
 /// Shorter reads go through the page cache: rounding them to whole blocks would cost more than it saves.
 const DIRECT_BYTES_MIN: usize = 256 << 10;
 
-/// Bytes that begin at a multiple of [`PAGE_BYTES`].
+/// What offsets and memory are multiples of.
+fn block() -> usize {
+    block_bytes() as usize
+}
+
+/// Bytes that begin at a multiple of [`block_bytes`].
 #[derive(Default)]
 pub(super) struct Aligned {
     memory: Vec<u8>,
@@ -26,21 +31,21 @@ impl Aligned {
     /// `length` zero bytes, whatever was held before.
     pub(super) fn reset(&mut self, length: usize) -> &mut [u8] {
         self.memory.clear();
-        self.memory.resize(length + PAGE_BYTES, 0);
+        self.memory.resize(length + block(), 0);
         self.align(length)
     }
 
     /// At least `length` bytes of any content.
     pub(super) fn room(&mut self, length: usize) -> &mut [u8] {
-        if self.memory.len() < length + PAGE_BYTES {
-            self.memory.resize(length + PAGE_BYTES, 0);
+        if self.memory.len() < length + block() {
+            self.memory.resize(length + block(), 0);
         }
         self.align(length)
     }
 
     fn align(&mut self, length: usize) -> &mut [u8] {
         let address = self.memory.as_ptr().addr();
-        self.start = address.next_multiple_of(PAGE_BYTES) - address;
+        self.start = address.next_multiple_of(block()) - address;
         &mut self.memory[self.start..][..length]
     }
 
@@ -84,14 +89,14 @@ impl SourceFile {
             self.read(staging.room(length), offset)?;
             return Ok(staging.bytes(length));
         };
-        let lead = (offset % PAGE_BYTES as u64) as usize;
+        let lead = (offset % block() as u64) as usize;
         let begin = offset - lead as u64;
-        let whole = (lead + length).next_multiple_of(PAGE_BYTES);
+        let whole = (lead + length).next_multiple_of(block());
         let room = staging.room(whole);
         let mut done = 0;
         // The block at the end of a file is short, which is enough; anything else that is short, or refused
         // for its alignment, is completed through the page cache.
-        while done < lead + length && done.is_multiple_of(PAGE_BYTES) {
+        while done < lead + length && done.is_multiple_of(block()) {
             match direct.read_at(&mut room[done..], begin + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,

@@ -23,7 +23,7 @@ use crate::StoreError;
 use crate::arena::{HugePages, SlotArena};
 use crate::format::{CheckpointFile, RowTable};
 use crate::io::{CompletionSink, DirectIo, FileSet, IoEngine, Storage, start_engine};
-use crate::record::BLOCK_BYTES;
+use crate::record::block_bytes;
 
 /// Reads in flight: drives serve single blocks in parallel.
 const QUEUE_DEPTH: usize = 64;
@@ -240,7 +240,7 @@ impl Drop for Ticket {
 
 /// Bytes of one read: a row that begins anywhere in its first block.
 fn slot_bytes(row_bytes: usize) -> usize {
-    let block = BLOCK_BYTES as usize;
+    let block = block_bytes() as usize;
     (row_bytes + block - 1).next_multiple_of(block)
 }
 

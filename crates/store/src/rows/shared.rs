@@ -15,7 +15,7 @@ use crate::cache::ReadCause;
 use crate::cache::verdict::{Verdict, judge};
 use crate::format::{FileId, RowTable};
 use crate::io::{CompletionSink, FileSet, Outcome, Priority, ReadRequest};
-use crate::record::BLOCK_BYTES;
+use crate::record::block_bytes;
 
 /// Bytes that a read takes while it waits.
 pub(super) const READ_BYTES: usize = size_of::<PlannedRead>();
@@ -130,7 +130,7 @@ impl Shared {
                 continue;
             }
             let place = self.table.place(row).expect("the row exists");
-            let end = (place.offset + place.length).next_multiple_of(BLOCK_BYTES);
+            let end = (place.offset + place.length).next_multiple_of(block_bytes());
             if let Some(read) = &mut last
                 && read.file == place.file
                 && read.first + read.count == index
@@ -143,7 +143,7 @@ impl Shared {
                 continue;
             }
             state.waiting.extend(last.take());
-            let offset = place.offset / BLOCK_BYTES * BLOCK_BYTES;
+            let offset = place.offset / block_bytes() * block_bytes();
             let length = (end - offset) as usize;
             last = Some(PlannedRead {
                 fetch: number,
@@ -172,7 +172,7 @@ impl Shared {
         let mut writer = self.arena.writer(slot).expect("a free slot is neither read nor written");
         state.flying[slot] = Some(read);
         state.counters.reads += 1;
-        state.counters.long_reads += u64::from(read.length > BLOCK_BYTES as usize);
+        state.counters.long_reads += u64::from(read.length > block_bytes() as usize);
         let present = (self.files.length(read.file) - read.offset).min(read.length as u64);
         Some(ReadRequest {
             file: read.file,

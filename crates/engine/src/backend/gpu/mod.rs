@@ -30,8 +30,8 @@ use std::sync::Arc;
 
 use gpu::op::{embedding, product};
 pub use gpu::{
-    Adapter, DriverOptions, Gpu, GpuError, Handle, Import, MemoryClass, Wait, adapters, check,
-    choose,
+    Adapter, DriverOptions, Gpu, GpuError, Handle, Import, Kind, MemoryClass, Wait, adapters,
+    check, choose,
 };
 use gpu::{Buffer, Trunk};
 use store::LayerId;

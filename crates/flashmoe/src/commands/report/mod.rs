@@ -24,7 +24,7 @@ use crate::arguments::{
 use crate::failure::{Failure, in_words};
 use crate::models::short_name;
 use crate::progress::say;
-use private::Private;
+pub(super) use private::Private;
 
 /// Asked greedily; they change with the number of the report's form only.
 const QUESTIONS: &str = include_str!("questions.jsonl");

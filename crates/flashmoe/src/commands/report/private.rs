@@ -14,7 +14,7 @@ const NAME_BYTES_MIN: usize = 2;
 const AFTER_A_PATH: [char; 9] = ['"', '\'', '`', ')', ',', ';', ':', '|', '>'];
 
 /// What is replaced.
-pub(super) struct Private {
+pub(in crate::commands) struct Private {
     /// Paths that may contain blanks, the longest first, and what stands in their place.
     paths: Vec<(String, String)>,
     /// Names, and what stands in their place.
@@ -23,7 +23,7 @@ pub(super) struct Private {
 
 impl Private {
     /// For a report of a model.
-    pub(super) fn of(model: &Path) -> Self {
+    pub(in crate::commands) fn of(model: &Path) -> Self {
         let user = ["USER", "LOGNAME", "USERNAME"].map(|name| (std::env::var(name).ok(), "(user)"));
         let host = [(host(), "(host)")];
         let names = user.into_iter().chain(host);
@@ -52,7 +52,7 @@ impl Private {
     }
 
     /// A text without what is private: of a path the last part stays.
-    pub(super) fn text(&self, text: &str) -> String {
+    pub(in crate::commands) fn text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (path, word) in &self.paths {
             text = text.replace(path, word);

@@ -220,6 +220,39 @@ pub fn space(path: &Path) -> io::Result<Space> {
     family::space(path)
 }
 
+/// Bytes of a machine's memory by use, and what was moved since it started, as the kernel of macOS counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Cannot be moved: the kernel's own, and what GPUs work with.
+    pub wired: u64,
+    /// RAM that holds compressed pages.
+    pub compressor: u64,
+    /// Pages of processes that no file has, compressed ones not counted.
+    pub private: u64,
+    /// Those of them that their process lets go.
+    pub purgeable: u64,
+    /// Read from the swap files.
+    pub swapped_in: u64,
+    /// Written to them.
+    pub swapped_out: u64,
+    /// Compressed, counted before.
+    pub compressed: u64,
+    /// Decompressed, counted after.
+    pub decompressed: u64,
+}
+
+/// What the machine's memory is used for; `None` where the system does not say. One system call.
+#[cfg(target_vendor = "apple")]
+pub fn memory_use() -> Option<MemoryUse> {
+    apple::memory_use()
+}
+
+/// Bytes of a page of memory.
+#[cfg(target_vendor = "apple")]
+pub fn page_bytes() -> Option<u64> {
+    Some(apple::page_bytes())
+}
+
 /// Opens a file so that its reads bypass the page cache. On Linux and Windows offsets, lengths and memory must then be
 /// multiples of the logical block, and a file system may still refuse the first read.
 ///

@@ -209,7 +209,7 @@ mod tests {
             tiers(&spent),
             " · in GPU memory 80.0 %, in RAM 15.0 %, 12 copied to the GPU and 11 back, 3 in both"
         );
-        let line = stage_line(&(4..8), &spent);
+        let line = stage_line(&(4..8), &spent, Duration::ZERO);
         assert!(line.starts_with("\nlayers 4 to 7: expert hits 95.0 % of 1000 · in GPU"), "{line}");
         (spent.device.given_up, spent.device.slots, spent.device.cache_bytes) = (24, 900, 40 << 20);
         let line = tiers(&spent);

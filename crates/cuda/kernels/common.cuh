@@ -60,6 +60,25 @@ __device__ inline void release_next() {
 #endif
 }
 
+// Weights that a kernel after the next ones reads: bytes from an address on, multiples of 16.
+struct Ahead {
+    const uint8_t* from;
+    uint64_t bytes;
+};
+
+// Asks the second-level cache for weights. By warp `warp` of `warps`, which read nothing else and await nothing.
+__device__ inline void read_ahead(const Ahead& a, uint32_t warp, uint32_t warps) {
+    constexpr uint32_t PIECE = 4096;
+    for (uint64_t at = (uint64_t(warp) * 32 + threadIdx.x % 32) * PIECE; at < a.bytes; at += uint64_t(warps) * 32 * PIECE) {
+        uint32_t bytes = uint32_t(min(uint64_t(PIECE), a.bytes - at));
+#if __CUDA_ARCH__ >= 900
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(a.from + at), "r"(bytes));
+#else
+        for (uint32_t line = 0; line < bytes; line += 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.from + at + line));
+#endif
+    }
+}
+
 // Stores a word of mapped host memory: the host sees all of it or nothing, after everything that this thread stored
 // before (docs/device-protocol.md, rule 3). Not an atomic exchange: across a bus that is none (compute-sanitizer
 // refuses it).

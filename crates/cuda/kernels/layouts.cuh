@@ -167,23 +167,26 @@ FIELD(TileListArguments, tiles, layouts::Word, 16); FIELD(TileListArguments, cou
 FIELD(TileListArguments, experts, uint32_t, 32); FIELD(TileListArguments, tile, uint32_t, 36);
 KERNEL(list_tiles, TileListArguments);
 
+STRUCTURE(Ahead, 16);
+FIELD(Ahead, from, layouts::Word, 0); FIELD(Ahead, bytes, layouts::Word, 8);
+
 STRUCTURE(Guess, 56);
 FIELD(Guess, logits, layouts::Word, 0); FIELD(Guess, table, layouts::Word, 8); FIELD(Guess, guesses, layouts::Word, 16);
 FIELD(Guess, depths, layouts::Word, 24); FIELD(Guess, ended, layouts::Word, 32);
 FIELD(Guess, device_slots, layouts::Word, 40); FIELD(Guess, device_bytes, layouts::Word, 48);
 
-STRUCTURE(RouteArguments, 184);
+STRUCTURE(RouteArguments, 200);
 FIELD(RouteArguments, logits, layouts::Word, 0); FIELD(RouteArguments, replaced, layouts::Word, 8);
 FIELD(RouteArguments, table, layouts::Word, 16); FIELD(RouteArguments, chosen, layouts::Word, 24);
 FIELD(RouteArguments, weights, layouts::Word, 32); FIELD(RouteArguments, addresses, layouts::Word, 40);
 FIELD(RouteArguments, uses, layouts::Word, 48); FIELD(RouteArguments, ring, layouts::Word, 56);
 FIELD(RouteArguments, posted, layouts::Word, 64); FIELD(RouteArguments, status, layouts::Word, 72);
 FIELD(RouteArguments, copies, layouts::Word, 80); FIELD(RouteArguments, expert_scales, layouts::Word, 88);
-FIELD(RouteArguments, guess, Guess, 96); FIELD(RouteArguments, experts, uint32_t, 152);
-FIELD(RouteArguments, k, uint32_t, 156); FIELD(RouteArguments, normalise, uint32_t, 160);
-FIELD(RouteArguments, first_key, uint32_t, 164); FIELD(RouteArguments, ring_mask, uint32_t, 168);
-FIELD(RouteArguments, ask, uint32_t, 172); FIELD(RouteArguments, layer, uint32_t, 176);
-FIELD(RouteArguments, padding, uint32_t, 180);
+FIELD(RouteArguments, guess, Guess, 96); FIELD(RouteArguments, ahead, Ahead, 152);
+FIELD(RouteArguments, experts, uint32_t, 168); FIELD(RouteArguments, k, uint32_t, 172);
+FIELD(RouteArguments, normalise, uint32_t, 176); FIELD(RouteArguments, first_key, uint32_t, 180);
+FIELD(RouteArguments, ring_mask, uint32_t, 184); FIELD(RouteArguments, ask, uint32_t, 188);
+FIELD(RouteArguments, layer, uint32_t, 192); FIELD(RouteArguments, padding, uint32_t, 196);
 KERNEL(route_256, RouteArguments); KERNEL(route_512, RouteArguments); KERNEL(route_1024, RouteArguments);
 
 STRUCTURE(Ended, 24);
@@ -412,13 +415,13 @@ FIELD(CapArguments, x, layouts::Word, 0); FIELD(CapArguments, count, layouts::Wo
 FIELD(CapArguments, cap, float, 16); FIELD(CapArguments, padding, uint32_t, 20);
 KERNEL(cap_values, CapArguments);
 
-STRUCTURE(ScoredRouteArguments, 240);
-FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 184);
-FIELD(ScoredRouteArguments, next_bias, layouts::Word, 192); FIELD(ScoredRouteArguments, given, layouts::Word, 200);
-FIELD(ScoredRouteArguments, tokens, layouts::Word, 208); FIELD(ScoredRouteArguments, score, uint32_t, 216);
-FIELD(ScoredRouteArguments, groups, uint32_t, 220); FIELD(ScoredRouteArguments, kept, uint32_t, 224);
-FIELD(ScoredRouteArguments, scale, float, 228); FIELD(ScoredRouteArguments, columns, uint32_t, 232);
-FIELD(ScoredRouteArguments, least_sum, float, 236);
+STRUCTURE(ScoredRouteArguments, 256);
+FIELD(ScoredRouteArguments, route, RouteArguments, 0); FIELD(ScoredRouteArguments, bias, layouts::Word, 200);
+FIELD(ScoredRouteArguments, next_bias, layouts::Word, 208); FIELD(ScoredRouteArguments, given, layouts::Word, 216);
+FIELD(ScoredRouteArguments, tokens, layouts::Word, 224); FIELD(ScoredRouteArguments, score, uint32_t, 232);
+FIELD(ScoredRouteArguments, groups, uint32_t, 236); FIELD(ScoredRouteArguments, kept, uint32_t, 240);
+FIELD(ScoredRouteArguments, scale, float, 244); FIELD(ScoredRouteArguments, columns, uint32_t, 248);
+FIELD(ScoredRouteArguments, least_sum, float, 252);
 KERNEL(route_scored, ScoredRouteArguments);
 
 STRUCTURE(Source, 40);

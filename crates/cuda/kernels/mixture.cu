@@ -56,6 +56,7 @@ struct RouteArguments {
     const uint64_t* copies;      // [experts] of this layer: 0 or the address of a copy; null without any
     const float* expert_scales;  // [experts]: factors of weights; null without
     Guess guess;
+    Ahead ahead;                 // by the blocks behind the first along z
     uint32_t experts;
     uint32_t k;
     uint32_t normalise;
@@ -174,13 +175,22 @@ __device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uin
     }
 }
 
+// One warp chooses, and memory has nothing to do: the other blocks ask for what the next layer reads first.
+__device__ inline bool only_reads_ahead(const RouteArguments& a) {
+    if (blockIdx.z == 0) return false;
+    release_next();
+    if (blockIdx.x == 0 && blockIdx.y == 0) read_ahead(a.ahead, blockIdx.z - 1, gridDim.z - 1);
+    return true;
+}
+
 // Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next
-// layer is guessed), 32 threads.
+// layer is guessed, 1 and the blocks that read ahead), 32 threads.
 template <int ROUTE_KEPT>
 __device__ inline void route(const RouteArguments& a) {
     __shared__ uint32_t ids[TOP_K_LIMIT];
     __shared__ float picked[TOP_K_LIMIT];
     uint32_t token = blockIdx.x, lane = threadIdx.x;
+    if (only_reads_ahead(a)) return;
     await_inputs();
     release_next();
     if (blockIdx.y == 1) return guess<ROUTE_KEPT>(a, token, lane);

@@ -80,11 +80,12 @@ __device__ inline void keep_groups(const ScoredRouteArguments& a, uint32_t lane,
 }
 
 // The k experts of the greatest scores (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next
-// layer is guessed), 32 threads.
+// layer is guessed, 1 and the blocks that read ahead), 32 threads.
 extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArguments a) {
     __shared__ float scores[EXPERTS_LIMIT + EXPERTS_LIMIT / 32], choice[EXPERTS_LIMIT + EXPERTS_LIMIT / 32];
     __shared__ uint32_t ids[TOP_K_LIMIT];
     const RouteArguments& r = a.route;
+    if (only_reads_ahead(r)) return;
     uint32_t token = blockIdx.x, lane = threadIdx.x;
     bool guessing = blockIdx.y == 1, broken = false;
     const float* bias = guessing ? a.next_bias : a.bias;

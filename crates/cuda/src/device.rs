@@ -29,6 +29,8 @@ pub struct DeviceInfo {
     pub capability: (i32, i32),
     /// Multiprocessors.
     pub multiprocessors: usize,
+    /// Bytes of its second-level cache.
+    pub cache_bytes: usize,
     /// Bytes of memory.
     pub total_bytes: u64,
     /// Bytes free when it was opened.
@@ -135,6 +137,7 @@ impl Device {
             return Err(CudaError::TooOld { name, major, minor });
         }
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let cache = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
         let shared = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let managed = Attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
         let managed = attribute(managed)? != 0;
@@ -158,6 +161,7 @@ impl Device {
                 name,
                 capability: (major, minor),
                 multiprocessors: multiprocessors as usize,
+                cache_bytes: cache as usize,
                 total_bytes: 0,
                 free_bytes: 0,
                 driver: (driver / 1000, driver % 1000 / 10),

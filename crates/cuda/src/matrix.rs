@@ -172,6 +172,11 @@ impl Matrix {
         }
     }
 
+    /// Address of the weights on the device.
+    pub fn address(&self) -> u64 {
+        self.weight
+    }
+
     /// Outputs.
     pub fn rows(&self) -> usize {
         self.rows as usize

@@ -135,6 +135,11 @@ impl DeviceBuffer {
         Self { device: device.clone(), address, bytes, pages: Some(pages) }
     }
 
+    /// Its bytes, those without memory among them.
+    pub fn all_bytes(&self) -> Span<u8> {
+        Span::new(self.address, self.bytes)
+    }
+
     /// `length` values from byte `offset`.
     ///
     /// # Panics

@@ -146,6 +146,11 @@ impl Engine {
         self.forward_with(runs, purpose, cancel, &mut |_| {})
     }
 
+    /// Most tokens of a step of answers.
+    pub fn step_tokens(&self) -> usize {
+        self.backend.step_tokens()
+    }
+
     /// Most tokens of a run of [`Engine::step`]; 1 where the device, or its plan, has no rounds.
     pub fn round_tokens(&self) -> usize {
         self.backend.round_tokens()

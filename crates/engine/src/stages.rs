@@ -257,6 +257,11 @@ impl Stages {
         self.last_mut().expect_rows(rows);
     }
 
+    /// [`Backend::step_tokens`]: the least of any stage.
+    pub fn step_tokens(&self) -> usize {
+        self.backends().map(|backend| backend.step_tokens()).min().unwrap_or(1)
+    }
+
     /// [`Backend::round_tokens`].
     pub fn round_tokens(&self) -> usize {
         self.backends().map(|backend| backend.round_tokens()).min().unwrap_or(1)

@@ -73,6 +73,7 @@ impl Bench {
             status: status.all(),
             copies: Some(self.long_words(&copies)),
             expert_scales: Some(self.floats(&scales)),
+            ahead: None,
             guess: Some(Guess {
                 logits: self.floats(&guessed),
                 table: self.long_words(&table),

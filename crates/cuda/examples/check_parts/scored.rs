@@ -136,6 +136,7 @@ impl Bench {
             status: status.all(),
             copies: None,
             expert_scales: Some(self.floats(&factors)),
+            ahead: None,
             guess: Some(Guess {
                 logits: self.floats(&guessed),
                 table: self.long_words(&table),

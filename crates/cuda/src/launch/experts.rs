@@ -24,6 +24,7 @@ pub(super) struct RouteArguments {
     copies: u64,
     expert_scales: u64,
     guess: GuessArguments,
+    ahead: AheadArguments,
     experts: u32,
     k: u32,
     normalise: u32,
@@ -33,6 +34,16 @@ pub(super) struct RouteArguments {
     layer: u32,
     padding: u32,
 }
+
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct AheadArguments {
+    from: u64,
+    bytes: u64,
+}
+
+/// Blocks that ask the second-level cache for weights: a warp each, on as many multiprocessors.
+const AHEAD_BLOCKS: usize = 64;
 
 /// What [`route`] guesses of the next layer's choice.
 #[derive(Clone, Copy)]
@@ -140,6 +151,8 @@ pub struct Routing {
     pub expert_scales: Option<Span<f32>>,
     /// What is guessed of the next layer.
     pub guess: Option<Guess>,
+    /// Weights that kernels after the experts read first: the second-level cache is asked for them meanwhile.
+    pub ahead: Option<Span<u8>>,
     /// Key of the layer's first expert.
     pub first_key: u32,
     /// Experts per token.
@@ -171,6 +184,11 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
     let shortest =
         [routing.chosen.len(), routing.weights.len(), routing.addresses.len(), routing.uses.len()];
     shortest.iter().for_each(|&length| expect("choices", length, tokens * k));
+    // Whole units of the copy engine, from the first that is aligned.
+    let ahead = routing.ahead.map(|span| {
+        let from = span.address.next_multiple_of(16);
+        AheadArguments { from, bytes: (span.address + span.len() as u64).saturating_sub(from) & !15 }
+    });
     let arguments = RouteArguments {
         logits: routing.logits.address,
         replaced: routing.replaced.map_or(0, |span| span.address),
@@ -185,6 +203,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         copies: routing.copies.map_or(0, |span| span.address),
         expert_scales: routing.expert_scales.map_or(0, |span| span.address),
         guess: routing.guess.as_ref().map(GuessArguments::new).unwrap_or_default(),
+        ahead: ahead.unwrap_or_default(),
         experts: experts as u32,
         k: k as u32,
         normalise: u32::from(routing.normalise),
@@ -203,7 +222,8 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
     expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
     let scales = routing.expert_scales.map_or(experts, |span| span.len());
     expect("factors of experts", scales, experts);
-    let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
+    let ahead_blocks = if ahead.is_some() { AHEAD_BLOCKS } else { 0 };
+    let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1 + ahead_blocks);
     if let Some(scored) = &routing.scored {
         let all = ScoredRouteArguments::new(arguments, scored, experts, k);
         // SAFETY: as below.
@@ -525,10 +545,11 @@ pub fn combine(
 }
 
 mirrors! {
+    AheadArguments as Ahead { from, bytes };
     GuessArguments as Guess { logits, table, guesses, depths, ended, device_slots, device_bytes };
     RouteArguments as RouteArguments {
         logits, replaced, table, chosen, weights, addresses, uses, ring, posted, status, copies, expert_scales, guess,
-        experts, k, normalise, first_key, ring_mask, ask, layer, padding
+        ahead, experts, k, normalise, first_key, ring_mask, ask, layer, padding
     } for Route256, Route512, Route1024;
     EndedArguments as Ended { blocks, word, layer, padding };
     ExpertArguments as ExpertArguments {

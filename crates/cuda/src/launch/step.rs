@@ -534,25 +534,26 @@ pub fn step_experts(
             (kernel, (inner_blocks, k, tokens), INNER_THREADS, staged_bytes(form, hidden))
         }
     };
-    let several = affine.then(|| several::outer(tokens, shapes, shared));
-    let (second, second_grid, second_shared) = match several.flatten() {
-        Some(bytes) => (Kernel::SeveralOuter, (outer_blocks, 1, 1), bytes),
-        None => {
-            let grids = shared.is_some_and(|shared| shared.down.has_grids());
-            let kernel = match form {
-                StepForm::Affine => Kernel::StepOuter,
-                StepForm::Blocks if grids || shapes.down.has_grids() => Kernel::StepOuterGrids,
-                StepForm::Blocks => Kernel::StepOuterBlocks,
-                StepForm::Planes => Kernel::StepOuterPlanes,
-            };
-            let width = shared.map_or(0, |shared| shared.down.columns());
-            let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
-            (kernel, (outer_blocks, tokens, 1), bytes)
-        }
-    };
+    let several = affine.then(|| several::outer(tokens, shapes, shared)).flatten();
     // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
-    unsafe {
-        stream.launch_overlapping(first, first_grid, threads, first_shared, &arguments)?;
-        stream.launch_overlapping(second, second_grid, THREADS, second_shared, &arguments)
+    unsafe { stream.launch_overlapping(first, first_grid, threads, first_shared, &arguments)? };
+    if let Some(bytes) = several {
+        let grid = (outer_blocks, 1, 1);
+        return several::SecondHalves::new(arguments).try_for_each(|pass| {
+            // SAFETY: as above.
+            unsafe { stream.launch_overlapping(Kernel::SeveralOuter, grid, THREADS, bytes, &pass) }
+        });
     }
+    let grids = shared.is_some_and(|shared| shared.down.has_grids());
+    let second = match form {
+        StepForm::Affine => Kernel::StepOuter,
+        StepForm::Blocks if grids || shapes.down.has_grids() => Kernel::StepOuterGrids,
+        StepForm::Blocks => Kernel::StepOuterBlocks,
+        StepForm::Planes => Kernel::StepOuterPlanes,
+    };
+    let width = shared.map_or(0, |shared| shared.down.columns());
+    let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
+    let grid = (outer_blocks, tokens, 1);
+    // SAFETY: as above.
+    unsafe { stream.launch_overlapping(second, grid, THREADS, bytes, &arguments) }
 }

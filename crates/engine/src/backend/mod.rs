@@ -118,6 +118,11 @@ pub trait Backend {
         true
     }
 
+    /// Most tokens of a step of answers.
+    fn step_tokens(&self) -> usize {
+        crate::drafts::ROUND_TOKENS
+    }
+
     /// Most tokens of a run of answers: the first, and drafts. 1 where the device computes no rounds.
     fn round_tokens(&self) -> usize {
         1

@@ -109,7 +109,7 @@ impl Scheduler {
     /// The answers of the next step: all, or of more than a step holds those that have waited longest, ascending.
     pub(super) fn due(&self, mut answers: Vec<usize>) -> Vec<usize> {
         answers.sort_by_key(|&index| (self.active[index].stepped, index));
-        answers.truncate(ROUND_TOKENS);
+        answers.truncate(self.engine.step_tokens());
         answers.sort_unstable();
         answers
     }

@@ -44,7 +44,10 @@ fn what_was_taken_is_finished_and_what_comes_later_goes_elsewhere() {
         grace: Duration::from_secs(30),
         ..Limits::default()
     };
-    let options = ServeOptions { limits, ..ServeOptions::default() };
+    let lines: Arc<Mutex<Vec<Line>>> = Arc::default();
+    let sink = Arc::clone(&lines);
+    let log = Log::new(Level::Debug, move |line| sink.lock().unwrap().push(line.clone()));
+    let options = ServeOptions { limits, log, ..ServeOptions::default() };
     let serving = Serving::start_with(worker.clone(), options);
     let address = serving.address;
     let first = std::thread::spawn(move || ask(address, true));
@@ -70,6 +73,18 @@ fn what_was_taken_is_finished_and_what_comes_later_goes_elsewhere() {
     }
     stopping.join().unwrap();
     assert_eq!(worker.jobs.lock().unwrap().len(), 2);
+    // That it is not ready is what the probe asked, and no fault; that work is refused is one.
+    let levels = |path: &str, status: u64| {
+        let found = |line: &&Line| {
+            let is = |name: &str, value: serde_json::Value| line.fields.contains(&(name, value));
+            is("path", path.into()) && is("status", status.into())
+        };
+        let lines = lines.lock().unwrap();
+        lines.iter().filter(found).map(|line| line.level).collect::<Vec<_>>()
+    };
+    let probes = levels("/readyz", 503);
+    assert!(!probes.is_empty() && probes.iter().all(|&level| level == Level::Debug), "{probes:?}");
+    assert_eq!(levels(CHAT, 503), [Level::Error]);
 }
 
 #[test]

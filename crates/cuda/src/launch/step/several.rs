@@ -4,9 +4,10 @@
 //! serve is launched as for one token, with a row of blocks for each.
 
 use super::form::{StepForm, staged_bytes};
-use super::{StepInput, StepShared};
+use super::{StepExpertArguments, StepInput, StepShared};
 use crate::abi::{SEVERAL_TOKENS, STAGED_CHUNK, STEP_THREADS, UNIT};
 use crate::launch::Kernel;
+use crate::launch::experts::EndedArguments;
 use crate::{Device, ExpertShapes, Matrix};
 
 /// Shared memory of the kernels beside the staged vectors, at most, bytes.
@@ -149,16 +150,61 @@ pub(super) fn inner(
     Some((kernel, Passes::new(tokens, SEVERAL_TOKENS, columns, device.shared_limit())?))
 }
 
-/// Bytes of shared memory of the experts' second half; `None` when it is not served.
+/// Bytes of shared memory of the experts' second half, which has a launch for every [`SEVERAL_TOKENS`]; `None` when it is
+/// not served.
 pub(super) fn outer(
     tokens: usize,
     shapes: &ExpertShapes,
     shared: Option<&StepShared>,
 ) -> Option<usize> {
     let same = shared.is_none_or(|shared| shared.down.bits == shapes.down.bits);
-    let served = (2..=SEVERAL_TOKENS).contains(&tokens) && is_usual(&shapes.down) && same;
+    let served = tokens >= 2 && is_usual(&shapes.down) && same;
     let units = if shapes.down.bits <= 4 { 2 } else { 1 };
     served.then_some((STEP_THREADS / 32 * units * 4 * STAGED_CHUNK + 16) * 4)
+}
+
+/// The experts' second half for as many tokens at a time as its kernel holds sums of.
+pub(super) struct SecondHalves {
+    all: StepExpertArguments,
+    done: usize,
+}
+
+impl SecondHalves {
+    pub(super) fn new(all: StepExpertArguments) -> Self {
+        Self { all, done: 0 }
+    }
+}
+
+impl Iterator for SecondHalves {
+    type Item = StepExpertArguments;
+
+    fn next(&mut self) -> Option<StepExpertArguments> {
+        let (all, first) = (&self.all, self.done);
+        let left = all.tokens as usize - first;
+        if left == 0 {
+            return None;
+        }
+        let tokens = left.min(SEVERAL_TOKENS);
+        self.done += tokens;
+        let floats = |address: u64, row: u32| match address {
+            0 => 0,
+            _ => address + (first * row as usize * size_of::<f32>()) as u64,
+        };
+        let mut pass = *all;
+        pass.tokens = tokens as u32;
+        pass.chosen = floats(all.chosen, all.k);
+        pass.weights = floats(all.weights, all.k);
+        pass.addresses = all.addresses + (first * all.k as usize * size_of::<u64>()) as u64;
+        pass.inner = floats(all.inner, all.k * all.experts.down.columns);
+        pass.shared_inner = floats(all.shared_inner, all.down.columns);
+        pass.shared_gate = floats(all.shared_gate, 1);
+        pass.out = floats(all.out, all.source.columns);
+        if tokens < left {
+            // The last pass says that the layer has ended.
+            pass.ended = EndedArguments::new(None);
+        }
+        Some(pass)
+    }
 }
 
 #[cfg(test)]

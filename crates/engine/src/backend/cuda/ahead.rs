@@ -1,13 +1,20 @@
-//! Reads that begin before the layer that needs them: of experts that token ids decide, and in a prompt of whole
-//! layers.
+//! Reads that begin before the layer that needs them: of experts that token ids decide, in a prompt of whole layers, and
+//! in a step of the weights that follow a mixture, from the device's memory into its cache.
 //!
 //! What is in neither memory is read from the start of a batch; the step asks for it as ever, and finds it there or on
 //! its way.
 
+use cuda::Span;
 use store::{ExpertId, LayerId};
 
 use super::CudaBackend;
-use crate::weights::TableId;
+use super::fuse::{Kind, Launch};
+use crate::model::program::{Op, Stage};
+use crate::weights::{MatrixId, TableId};
+
+/// What is asked for of the device's second-level cache is at most its size divided by this: the experts' weights pass
+/// through it before those asked for are read.
+const CACHE_SHARE: usize = 3;
 
 impl CudaBackend {
     /// Begins to read the experts of layers whose tables decide them.
@@ -41,5 +48,43 @@ impl CudaBackend {
         } else if pairs >= 3 * self.sizes.experts {
             residency.read_ahead(next);
         }
+    }
+
+    /// The weights that a step reads first after the mixture of `layer`: those of the next layer's first products and of
+    /// what follows them in memory up to its mixture; the head's after the last layer.
+    pub(super) fn read_next(&self, layer: LayerId) -> Option<Span<u8>> {
+        let next = LayerId(layer.0 + 1);
+        let ids: Vec<MatrixId> = if next.index() < self.sizes.layers {
+            let launches = self.prepared.of(Kind::Step as usize, next, Stage::Mixer);
+            launches.iter().flat_map(matrices).collect()
+        } else {
+            self.steps.head_matrix().into_iter().collect()
+        };
+        let most = std::env::var("FM_AHEAD").ok().and_then(|v| v.parse().ok()).unwrap_or(self.stream.device().info().cache_bytes / CACHE_SHARE);
+        let first = ids.iter().map(|id| id.index()).min()?;
+        let last = ids.iter().map(|id| id.index()).max()?;
+        let all = self.trunk.all_bytes();
+        let offset = |index: usize| match self.matrices.get(index) {
+            Some(matrix) => (matrix.address() - all.address()) as usize,
+            None => all.len(),
+        };
+        let (start, end) = (offset(first), offset(last + 1));
+        let bytes = end.saturating_sub(start).min(most);
+        (bytes > 0).then(|| all.part(start, bytes))
+    }
+}
+
+/// The matrices of a launch of a mixer, where a step's products alone read them.
+fn matrices(launch: &Launch) -> Vec<MatrixId> {
+    match launch {
+        Launch::NormLinear { products, .. }
+        | Launch::DeltaInputs { products, .. }
+        | Launch::Plain(Op::Linear { products, .. }) => {
+            products.iter().map(|product| product.matrix).collect()
+        }
+        Launch::DeltaOutput { matrix, .. }
+        | Launch::GatedHeads { matrix, .. }
+        | Launch::Plain(Op::LinearAdd { matrix, .. }) => vec![*matrix],
+        _ => Vec::new(),
     }
 }

@@ -64,6 +64,14 @@ impl CudaBackend {
         spans.map(|span| (span.first, places(span.first, span.tokens, false, span.end()))).collect()
     }
 
+    /// Most tokens of a step: rows of compressed attention are kept for a few, and records outside of device memory
+    /// need a slot for each that all tokens choose.
+    pub(super) fn most_step_tokens(&self) -> usize {
+        let few = self.experts.residency.can_move() || self.compressed.is_some();
+        let most = if few { STEP_TOKENS } else { self.sizes.step_tokens };
+        self.options.batch_tokens.min(most)
+    }
+
     /// Checks a batch against the plan, makes room for it and brings its inputs to where the device reads them.
     pub(super) fn begin_batch(
         &mut self,
@@ -75,7 +83,7 @@ impl CudaBackend {
         let total: usize = runs.iter().map(|run| run.tokens.len()).sum();
         let limit = match purpose {
             Purpose::Prompt => self.options.batch_tokens,
-            Purpose::Answers => self.options.batch_tokens.min(STEP_TOKENS),
+            Purpose::Answers => self.most_step_tokens(),
         };
         super::super::check_batch(runs, limit, self.config.vocabulary)?;
         if purpose == Purpose::Prompt {

@@ -12,7 +12,7 @@ use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
 use super::rounds::RoundSizes;
 use super::windows::WindowSizes;
-use super::{CudaOptions, STEP_TOKENS, latent};
+use super::{CudaOptions, latent};
 use crate::model::config::{AttentionConfig, ModelConfig};
 use crate::sequences::{Kept, RowForm, SequenceLayout};
 
@@ -58,6 +58,8 @@ pub(super) struct Sizes {
     /// Of models with delta layers, where there are rounds.
     pub(super) rounds: Option<RoundSizes>,
     pub(super) sequences: usize,
+    /// Most tokens of a step.
+    pub(super) step_tokens: usize,
     /// Words of the request ring.
     pub(super) ring: usize,
     /// Values of the widest input of products of a batch, and of the inner values of its experts.
@@ -76,7 +78,8 @@ impl Sizes {
         let pairs = options.batch_tokens * options.top_k;
         let layout = Arc::new(SequenceLayout::new(config, options.kv_type, RowForm::Rows));
         let layers = config.layers.len();
-        let step_pairs = STEP_TOKENS * options.top_k;
+        let step_tokens = options.step_tokens();
+        let step_pairs = step_tokens * options.top_k;
         let cache_row = layout.row();
         Self {
             registers: Register::widths(config).map(|width| width * options.batch_tokens),
@@ -88,7 +91,7 @@ impl Sizes {
             inner: moe.intermediate,
             shared: moe.shared_intermediate.unwrap_or(0),
             dense: config.dense_width(),
-            logit_rows: options.logit_rows.max(STEP_TOKENS),
+            logit_rows: options.logit_rows.max(step_tokens),
             vocabulary: config.vocabulary,
             attention: shape_of(&config.attention),
             windowed: config.windowed.as_ref().map(shape_of),
@@ -103,6 +106,7 @@ impl Sizes {
             delta_layers: layout.count(Kept::State),
             rounds: RoundSizes::new(config, options),
             sequences: options.sequences,
+            step_tokens,
             // Each expert of each token may be asked for twice: when it is prefetched and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
             split: [
@@ -126,7 +130,7 @@ impl Sizes {
         if self.compressed.is_some() {
             return 0;
         }
-        let tokens = STEP_TOKENS.min(self.tokens);
+        let tokens = self.step_tokens.min(self.tokens);
         match &self.latent {
             None => {
                 let shapes = std::iter::once(&self.attention).chain(&self.windowed);
@@ -188,7 +192,7 @@ impl Sizes {
             + 2 * self.wide()
             + self.pairs * (2 * self.inner + self.hidden + 1)
             + self.logit_rows * (self.vocabulary + self.hidden)
-            + self.layers * STEP_TOKENS * self.experts
+            + self.layers * self.step_tokens * self.experts
             + self.split.iter().map(|values| values + values / 32).sum::<usize>();
         let words = self.input_rows() * self.tokens
             + self.pairs * 4
@@ -379,10 +383,10 @@ impl Buffers {
             (0..layers).map(layer).collect::<Result<Vec<_>, _>>()
         };
         // Uses, and as many guesses of them.
-        let step_pairs = 2 * sizes.layers * STEP_TOKENS * (sizes.pairs / sizes.tokens.max(1));
+        let step_pairs = 2 * sizes.layers * sizes.step_tokens * (sizes.pairs / sizes.tokens.max(1));
         let pinned = |length| PinnedBuffer::<u32>::new(device, length);
         let pinned_long = |length| PinnedBuffer::<u64>::new(device, length);
-        let step_logits = sizes.layers * STEP_TOKENS * sizes.experts;
+        let step_logits = sizes.layers * sizes.step_tokens * sizes.experts;
         let replaced_values =
             if replaced { (2 * step_logits).max(sizes.tokens * sizes.experts) } else { 0 };
         Ok(Self {

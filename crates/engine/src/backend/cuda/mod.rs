@@ -80,8 +80,11 @@ pub use crate::residency::predictor::Prediction;
 pub use crate::residency::{PREFILL_PART, RECORDS_IN_BOTH};
 pub use cuda::{CudaError, DeviceInfo};
 
-/// Most tokens of a step; a server computes at most as many answers at once.
+/// Most tokens of a step where records may be outside of device memory: as many as a pass of the kernels, and slots for
+/// all that they choose fit any device.
 pub(super) const STEP_TOKENS: usize = 8;
+/// Most tokens of any step; a server computes at most as many answers at once.
+pub(super) const WIDE_STEP_TOKENS: usize = 32;
 /// Alignment of weights in device memory.
 const ALIGNMENT: usize = 256;
 /// Address lists of prompts' waves in pinned memory: as many may be on their way to the device.
@@ -133,7 +136,7 @@ pub struct CudaBackend {
     /// Address list of the next wave.
     wave_turn: Cell<usize>,
     /// Keeps the weights' memory.
-    _trunk: DeviceBuffer,
+    trunk: DeviceBuffer,
     _vectors: Floats,
 }
 
@@ -225,7 +228,7 @@ impl CudaBackend {
             steps,
             routing,
             stream,
-            _trunk: trunk,
+            trunk: trunk,
             _vectors: store,
         })
     }
@@ -274,6 +277,10 @@ impl Backend for CudaBackend {
     /// Steps are computed by other kernels than chunks.
     fn answers_replay(&self) -> bool {
         false
+    }
+
+    fn step_tokens(&self) -> usize {
+        self.most_step_tokens()
     }
 
     fn round_tokens(&self) -> usize {

@@ -6,7 +6,7 @@ use kernels::KvType;
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
-use super::{Prediction, padded};
+use super::{Prediction, STEP_TOKENS, WIDE_STEP_TOKENS, padded};
 use crate::model::config::ModelConfig;
 use crate::residency::cache_pages::CachePages;
 use crate::weights::Catalog;
@@ -34,6 +34,13 @@ pub struct CudaOptions {
     pub prediction: Prediction,
     /// Most tokens of a run of answers: 1 without rounds.
     pub round_tokens: usize,
+}
+
+impl CudaOptions {
+    /// Tokens of a step that there is memory for.
+    pub(super) fn step_tokens(&self) -> usize {
+        self.sequences.clamp(STEP_TOKENS, WIDE_STEP_TOKENS)
+    }
 }
 
 /// Device memory of a backend, in bytes.

@@ -136,6 +136,7 @@ impl CudaBackend {
             copies: self.prefetch.as_ref().filter(|_| ask).map(|prefetch| prefetch.copies(layer)),
             expert_scales: mixture.expert_scales.map(|scales| self.vector(scales)),
             guess: if ask { self.guess_of(layer, guesses) } else { None },
+            ahead: if ask { self.read_next(layer) } else { None },
             first_key: (layer.index() * self.sizes.experts) as u32,
             k,
             normalise: self.config.moe.router.normalise,

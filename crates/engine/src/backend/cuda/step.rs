@@ -9,7 +9,7 @@ use super::buffers::Sizes;
 use super::fuse::FusedShared;
 use super::prefetch::Prefetch;
 use super::slots::DeviceSlots;
-use super::{CudaBackend, Mode, Register, STEP_TOKENS, protocol};
+use super::{CudaBackend, Mode, Register, protocol};
 use crate::EngineError;
 use crate::model::mixture::Mixture;
 use crate::residency::predictor::Tier;
@@ -47,7 +47,7 @@ pub(super) struct Steps {
 impl Steps {
     pub(super) fn new(device: &Device, sizes: &Sizes) -> Result<Self, CudaError> {
         Ok(Self {
-            graphs: (0..=STEP_TOKENS).map(|_| None).collect(),
+            graphs: (0..=sizes.step_tokens).map(|_| None).collect(),
             head: None,
             done: Event::new(device)?,
             running: false,
@@ -56,7 +56,7 @@ impl Steps {
             taken: 0,
             prepared: None,
             half: 0,
-            scratch: vec![0.0; STEP_TOKENS * sizes.experts],
+            scratch: vec![0.0; sizes.step_tokens * sizes.experts],
             ranked_place: 0,
             drawn: Vec::new(),
             drawn_done: false,
@@ -67,6 +67,11 @@ impl Steps {
     pub(super) fn expect_rows(&mut self, rows: &[usize]) {
         self.drawn = rows.to_vec();
         self.drawn_done = false;
+    }
+
+    /// The output head, once logits were asked for.
+    pub(super) fn head_matrix(&self) -> Option<MatrixId> {
+        self.head.map(|(_, matrix)| matrix)
     }
 
     /// The replaced logits that were drawn for the next step are gone.
@@ -146,7 +151,7 @@ impl CudaBackend {
                 _ => self.prepare_logits(),
             };
             let values = self.sizes.layers * self.tokens * self.sizes.experts;
-            let start = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
+            let start = half * self.sizes.layers * self.sizes.step_tokens * self.sizes.experts;
             let from = self.buffers.pinned.replaced.span(start, values);
             self.stream.copy(from, self.buffers.replaced.part(0, values))?;
             if let Some(prefetch) = &self.prefetch {
@@ -183,7 +188,7 @@ impl CudaBackend {
         self.steps.half ^= 1;
         let half = self.steps.half;
         let row = self.tokens * self.sizes.experts;
-        let mut at = half * self.sizes.layers * STEP_TOKENS * self.sizes.experts;
+        let mut at = half * self.sizes.layers * self.sizes.step_tokens * self.sizes.experts;
         for layer in 0..self.sizes.layers {
             let logits = &mut self.steps.scratch[..row];
             self.routing.override_logits(LayerId(layer as u16), self.sizes.experts, logits);

@@ -214,9 +214,13 @@ impl<'a> Bench<'a> {
             }
             let engine = &mut self.loaded.engine;
             engine.step(&[Run { sequence, tokens: &run }], self.interrupt.flag())?;
-            let rows: Vec<usize> = (0..run.len()).collect();
-            let logits = engine.logits(&rows)?;
-            check = check.floats(&logits[..kept * self.vocabulary as usize]);
+            // Rows are looked at in order until one differs from its draft, as an answer would.
+            for row in 0..kept {
+                check = match engine.most_likely(row) {
+                    Some(token) => check.word(token?.into()),
+                    None => check.floats(engine.logits(&[row])?),
+                };
+            }
             if kept < run.len() {
                 engine.keep_first(sequence, kept)?;
             }

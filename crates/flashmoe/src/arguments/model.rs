@@ -45,8 +45,9 @@ pub(crate) struct ModelArguments {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     pub(crate) threads: Option<u16>,
-    /// Hard cap on the GPU memory taken (default: what is free, less a reserve). Of several devices each, or as in
-    /// `10G,8G` one after the other
+    /// Hard cap on the GPU memory for weights, experts, keys and values, and buffers (default: what is free, less a
+    /// reserve); CUDA's own context takes half a gibibyte more. Of several devices each, or as in `10G,8G` one after
+    /// the other
     #[arg(long, value_name = "SIZE", help_heading = "Memory and disk")]
     pub(crate) vram: Option<VramCaps>,
     /// Guess on the GPU, one layer early, which experts come next, and fetch what is not in its memory; answers

@@ -9,7 +9,7 @@ use engine::EngineError;
 use engine::backend::cuda::CudaError;
 use engine::backend::gpu::{Adapter, Kind, adapters, choose};
 
-use super::device::{self, Choice, Serves};
+use super::choice::{self, Choice, Serves};
 use super::machine::{has_nvidia_card, may_have_gpu};
 use crate::arguments::{DeviceChoice, ModelArguments, StorageChoice};
 use crate::failure::Failure;
@@ -33,8 +33,8 @@ pub(super) fn any_maker(
         let mapped = matches!(arguments.storage, StorageChoice::PageCache | StorageChoice::Mmap);
         let mapped = mapped.then_some("the storage mode has no pinned records for a GPU to read");
         mapped
-            .or_else(|| device::beyond_portable(arguments))
-            .or_else(|| device::processors_own(arguments))
+            .or_else(|| choice::beyond_portable(arguments))
+            .or_else(|| choice::processors_own(arguments))
     };
     let because = match look(arguments, unfit, || serves(DeviceChoice::Gpu(None))) {
         Found::Gpu(adapter) => {
@@ -42,8 +42,8 @@ pub(super) fn any_maker(
                 .with(arguments.driver.options())
                 .map_err(|error| Failure::usage(error.to_string()))?;
             let asked = arguments.vram.as_ref().and_then(|caps| caps.of(0));
-            let info = device::described(&adapter, asked)?;
-            let mut choice = device::found_devices(arguments, vec![(info, Some(adapter))])?;
+            let info = choice::described(&adapter, asked)?;
+            let mut choice = choice::found_devices(arguments, vec![(info, Some(adapter))])?;
             if let Choice::Gpu(found) = &mut choice {
                 found.iter_mut().for_each(|found| found.automatic = true);
             }
@@ -57,7 +57,7 @@ pub(super) fn any_maker(
         ref error => Some(error.to_string()),
     };
     let because = because.or(cuda);
-    match device::gpus_own(arguments) {
+    match choice::gpus_own(arguments) {
         None => Ok(Choice::Cpu { because }),
         Some(option) => {
             let reason = because.unwrap_or_else(|| error.to_string());

@@ -4,6 +4,7 @@
 //! the budget, and refuses with the numbers when they do not fit. [`Plan::load`] then does exactly that.
 
 mod auto;
+mod choice;
 pub(crate) mod device;
 mod devices;
 mod floor;
@@ -41,7 +42,8 @@ use crate::arguments::{
 use crate::failure::{Failure, in_words};
 use crate::progress::{say, tell};
 use crate::requantisation;
-use device::{Choice, DevicePlan, FoundDevice, gpus_own};
+use choice::{Choice, gpus_own};
+use device::{DevicePlan, FoundDevice};
 use devices::{drivers, plan_devices};
 use machine::Memory;
 use requests::RequestPlan;
@@ -157,7 +159,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// As [`Plan::resolve_on`], with or without the model's head; `automatic` gets the name of a GPU that was not asked for.
+    /// As [`Plan::resolve_on`], with or without the model's head; `automatic` gets the name of a GPU that was not asked
+    /// for.
     fn resolve_with(
         arguments: &ModelArguments,
         seats: Seats,
@@ -193,8 +196,8 @@ impl Plan {
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let choice = match assumed {
-            Some(machine) => device::assumed(machine, arguments, serves(arguments.device.first()))?,
-            None => device::choose_for(arguments, &serves)?,
+            Some(machine) => choice::assumed(machine, arguments, serves(arguments.device.first()))?,
+            None => choice::choose_for(arguments, &serves)?,
         };
         if !with_head
             && matches!(choice, Choice::Cpu { .. })

@@ -1,6 +1,7 @@
 //! Reads that begin before the layer that needs them: of experts that token ids decide, and in a prompt of whole
 //! layers.
 
+use store::cache::Phase;
 use store::{ExpertId, LayerId};
 
 use super::CpuBackend;
@@ -25,8 +26,13 @@ impl CpuBackend {
     }
 
     /// In a prompt: asks for the next layer's experts, where tables decide them or when this chunk will need nearly
-    /// all.
-    pub(super) fn read_ahead(&self, layer: LayerId) {
+    /// all. In a draft: for those of its layer that were left out.
+    pub(super) fn read_ahead(&self, layer: LayerId, phase: Phase) {
+        match phase {
+            Phase::Decode => return,
+            Phase::Draft => return self.ask_for_absent(layer),
+            Phase::Prefill => {}
+        }
         let moe = &self.config.moe;
         let next = LayerId(layer.0 + 1);
         if let Some(&(_, table)) = self.given_layers.iter().find(|given| given.0 == next) {

@@ -33,6 +33,8 @@ pub(super) struct HeadScratch {
     logits: Vec<f32>,
     /// By place: tokens whose keys and values the head has.
     filled: Vec<usize>,
+    /// Experts that a draft left out, until they are asked for.
+    absent: Vec<ExpertId>,
 }
 
 /// The batch that a head's own runs put aside.
@@ -52,6 +54,7 @@ impl HeadScratch {
             residual: vec![0.0; row],
             logits: vec![0.0; logits],
             filled: vec![0; options.sequences],
+            absent: Vec::new(),
         })
     }
 
@@ -258,10 +261,12 @@ impl CpuBackend {
         }
     }
 
-    /// Keeps of the experts chosen for a draft's token those that are in memory; asks for the others.
+    /// Keeps of the experts chosen for a draft's token those that are in memory, and notes the others for
+    /// [`CpuBackend::ask_for_absent`].
     pub(super) fn leave_out_absent(&mut self, layer: LayerId) {
         let Assignments { experts, starts, weights, .. } = &mut self.scratch.assignments;
-        let mut absent: Vec<ExpertId> = Vec::new();
+        let absent = &mut self.head.as_mut().expect("a head has buffers").absent;
+        absent.clear();
         let mut kept = 0;
         // The only token of the batch has a pair for each.
         for index in 0..experts.len() {
@@ -274,8 +279,14 @@ impl CpuBackend {
         }
         experts.truncate(kept);
         starts.truncate(kept + 1);
-        if !absent.is_empty() {
-            self.experts.read_certain(&[(layer, absent)]);
+    }
+
+    /// Asks for what a draft left out. After its visit has begun: before, their slots could be those of the kept, and
+    /// the draft would wait for a disk.
+    pub(super) fn ask_for_absent(&self, layer: LayerId) {
+        let absent = self.head.as_ref().map(|head| &head.absent).filter(|it| !it.is_empty());
+        if let Some(absent) = absent {
+            self.experts.read_certain(&[(layer, absent.clone())]);
         }
     }
 

@@ -207,9 +207,7 @@ impl CpuBackend {
         }
         let experts = self.experts.clone();
         let mut visit = experts.visit(layer, &self.scratch.assignments.experts, phase)?;
-        if phase == Phase::Prefill {
-            self.read_ahead(layer);
-        }
+        self.read_ahead(layer, phase);
         let few = tokens * self.options.top_k <= self.scratch.rows;
         if !few || visit.is_empty() {
             self.run_shared(mixture);

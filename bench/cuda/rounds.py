@@ -6,7 +6,6 @@ Run in the repository's root on a machine with a GPU: bench/cuda/rounds.py PATH_
 place of these). Then `bench --accept` with forced rates, which prints speeds alone. Prints a line per case and ends with
 an error when one differs, or when nothing was drafted, accepted or refused."""
 import concurrent.futures
-import json
 import pathlib
 import re
 import subprocess
@@ -34,20 +33,12 @@ def requests():
                 yield {"prompt": prompt, "max_tokens": TOKENS, **sampling, **more}
 
 
-def answer(server, request):
-    found = json.loads(server.ask("POST", "/v1/completions", request))
-    if "choices" not in found:
-        return {"error": found}
-    choice = found["choices"][0]
-    return {key: choice.get(key) for key in ("text", "finish_reason", "logprobs")}
-
-
 def answers(program, model, draft, options, clients):
     """All answers, and what became of drafts: rounds, drafted, accepted."""
     server = Server(program, model, ["--draft", draft, "--sequences", "4", *options])
     try:
         with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-            found = list(pool.map(lambda request: answer(server, request), requests()))
+            found = list(pool.map(lambda request: server.answer(request), requests()))
         metrics = server.ask("GET", "/metrics")
     finally:
         server.stop()

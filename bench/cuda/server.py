@@ -32,6 +32,14 @@ class Server:
         connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
         return connection.getresponse().read().decode()
 
+    def answer(self, request):
+        """What programs compare of a text completion; of a refusal its body as `error`."""
+        found = json.loads(self.ask("POST", "/v1/completions", request))
+        if "choices" not in found:
+            return {"error": found}
+        choice = found["choices"][0]
+        return {key: choice.get(key) for key in ("text", "finish_reason", "logprobs")}
+
     def stop(self):
         self.process.terminate()
         self.process.wait()

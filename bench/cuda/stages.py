@@ -153,19 +153,11 @@ def requests(count):
             yield {"prompt": prompt, "max_tokens": TOKENS, "logprobs": 3, **sampling}
 
 
-def answer(server, request):
-    found = json.loads(server.ask("POST", "/v1/completions", request))
-    if "choices" not in found:
-        return {"error": found}
-    choice = found["choices"][0]
-    return {key: choice.get(key) for key in ("text", "finish_reason", "logprobs")}
-
-
 def served(program, model, device, options, clients, count):
     server = Server(program, str(model), ["--sequences", "4", "-c", "4096", *options], device)
     try:
         with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-            return list(pool.map(lambda request: answer(server, request), requests(count)))
+            return list(pool.map(lambda request: server.answer(request), requests(count)))
     finally:
         server.stop()
 

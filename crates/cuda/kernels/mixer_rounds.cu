@@ -41,7 +41,7 @@ __device__ inline size_t ring_place(uint32_t position, uint32_t ring_row) {
 }
 
 // As `convolve`, of a step whose runs may have several tokens: a block takes the run that begins at its token. A run of
-// several tokens is a round, of which less may be kept: its inputs go to the ring, and the tail stays at its beginning.
+// several tokens is a round, and less may be kept: its inputs go to the ring, and the tail stays at its beginning.
 // Places of the ring that are read and those that are written lie at most ROUND_PLACES positions apart.
 // Grid: (channels / 256, tokens or 1).
 extern "C" __global__ void convolve_run(const __grid_constant__ ConvolveRunArguments a) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ float stage_keys(const float* from, uint32_t keys, ui
 
 // As `delta_columns`, in the same order, of runs that may have several tokens: a block takes the run that begins at
 // its token, first what was kept of the sequence's last round, from the ring. The state in memory stays at the
-// beginning of a round, of which less may be kept; behind a single token, and where there is none, it is complete.
+// beginning of a round, since less may be kept; behind a single token, and where there is none, it is complete.
 // All that turns are fed is in shared memory before the first, and outputs are added up behind the last: a block
 // waits once for each token.
 // Grid: (value_heads, value_dim / 32, tokens or 1), 256 threads.

@@ -52,7 +52,7 @@ pub(super) fn reserved_pages(_bytes: usize) -> io::Result<Pages> {
 pub(super) fn memory_use() -> Option<MemoryUse> {
     let mut count = libc::HOST_VM_INFO64_COUNT;
     let mut pages = std::mem::MaybeUninit::<libc::vm_statistics64>::zeroed();
-    // SAFETY: `pages` has room for the `count` words that are asked for, all of which are numbers, so that those that
+    // SAFETY: `pages` has room for the `count` words that are asked for, and all words are numbers, so those that
     // an older system leaves out are zeros; the port is this task's own name of the host and lives as long as the task.
     let pages = unsafe {
         let words = pages.as_mut_ptr().cast();

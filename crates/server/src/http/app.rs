@@ -204,9 +204,9 @@ impl App {
         let method = shown(method).to_string();
         let log = Arc::clone(&self.log);
         // A probe asks whether the server is ready: that it is not yet, or no more, is an answer and no fault.
-        let changing = self.drain.phase() != Phase::Open || self.models.starting().is_some();
+        let changing = || self.drain.phase() != Phase::Open || self.models.starting().is_some();
         let level = match status {
-            503 if polled && changing => Level::Debug,
+            503 if polled && changing() => Level::Debug,
             500.. => Level::Error,
             _ if polled && status < 400 => Level::Debug,
             _ => Level::Info,

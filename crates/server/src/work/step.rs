@@ -57,12 +57,7 @@ impl Scheduler {
     pub(super) fn step(&mut self, answers: &[usize]) {
         self.works_for(answers);
         let started = Instant::now();
-        let (rows, tokens) = self.draft(answers);
-        self.steps += 1;
-        answers.iter().for_each(|&index| self.active[index].stepped = self.steps);
-        let backend = self.engine.backend();
-        let pages = tokens.iter().map(|tokens| backend.batch_pages(tokens.len())).sum::<usize>();
-        self.make_room(false, |room| room.pages >= pages);
+        let (rows, tokens) = self.next_rows(answers);
         let runs = answers.iter().zip(&tokens);
         let runs =
             runs.map(|(&index, tokens)| Run { sequence: self.active[index].sequence, tokens });
@@ -114,6 +109,18 @@ impl Scheduler {
         self.status.decode_rate = if before == 0.0 { rate } else { 0.8 * before + 0.2 * rate };
     }
 
+    /// As [`Scheduler::draft`], for a step that is computed now: its answers have had their turn, and there is room for
+    /// its rows.
+    pub(super) fn next_rows(&mut self, answers: &[usize]) -> (Vec<Rows>, Vec<Vec<u32>>) {
+        let (rows, tokens) = self.draft(answers);
+        self.steps += 1;
+        answers.iter().for_each(|&index| self.active[index].stepped = self.steps);
+        let backend = self.engine.backend();
+        let pages = tokens.iter().map(|tokens| backend.batch_pages(tokens.len())).sum::<usize>();
+        self.make_room(false, |room| room.pages >= pages);
+        (rows, tokens)
+    }
+
     /// The answers of the next step: all, or of more than `most` those that have waited longest, ascending.
     pub(super) fn due(&self, mut answers: Vec<usize>, most: usize) -> Vec<usize> {
         answers.sort_by_key(|&index| (self.active[index].stepped, index));
@@ -123,7 +130,7 @@ impl Scheduler {
     }
 
     /// The rows of a step, and the tokens of each answer in it. Rows that answers leave are for drafts, in order.
-    pub(super) fn draft(&mut self, answers: &[usize]) -> (Vec<Rows>, Vec<Vec<u32>>) {
+    fn draft(&mut self, answers: &[usize]) -> (Vec<Rows>, Vec<Vec<u32>>) {
         let (mut rows, mut tokens) = (Vec::new(), Vec::new());
         let mut first = 0;
         for (at, &index) in answers.iter().enumerate() {

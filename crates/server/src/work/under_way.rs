@@ -137,12 +137,7 @@ impl Scheduler {
 
     fn submit_step(&mut self, answers: &[usize]) {
         self.works_for(answers);
-        let (rows, tokens) = self.draft(answers);
-        self.steps += 1;
-        answers.iter().for_each(|&index| self.active[index].stepped = self.steps);
-        let backend = self.engine.backend();
-        let pages = tokens.iter().map(|tokens| backend.batch_pages(tokens.len())).sum::<usize>();
-        self.make_room(false, |room| room.pages >= pages);
+        let (rows, tokens) = self.next_rows(answers);
         let members: Vec<_> = answers.iter().map(|&it| self.active[it].sequence).collect();
         let runs = members.iter().zip(&tokens);
         let runs: Vec<_> = runs.map(|(&sequence, tokens)| Run { sequence, tokens }).collect();

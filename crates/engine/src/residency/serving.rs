@@ -5,6 +5,7 @@
 //! the moment it appears (the store's I/O threads read into pinned slots); when it has ended, the step is told at which
 //! address the device can read the record over the bus, and the record is held from then on.
 
+use store::StoreError;
 use store::cache::{ExpertStore, Held, Phase, Visit};
 
 use super::misses::MissService;
@@ -213,8 +214,14 @@ impl<'s> Serving<'s> {
     fn fetch(&mut self, key: u32) {
         let (layer, expert) = self.placement.record(key);
         let pool = self.placement.pool(layer);
-        if self.taken(pool) >= self.service.slots[pool] {
+        let slots = self.service.slots[pool];
+        if self.taken(pool) >= slots {
             self.service.give_back(self.store, self.placement, 1, pool, layer.0);
+        }
+        if self.taken(pool) >= slots {
+            // What the step may still read holds them all: no slot becomes free before the step has ended.
+            self.refuse(key, StoreError::Exhausted { layer, slots });
+            return;
         }
         match self.store.visit(layer, &[expert], Phase::Decode) {
             Ok(visit) => {
@@ -222,12 +229,15 @@ impl<'s> Serving<'s> {
                 self.fetching.push(Fetch { key, visit, demanded, prefetched, counted });
                 self.looked = None;
             }
-            Err(error) => {
-                self.answer(key, None);
-                self.failure.get_or_insert(error.into());
-            }
+            Err(error) => self.refuse(key, error),
         }
         self.misses += 1;
+    }
+
+    /// A record that the step waits for cannot be had.
+    fn refuse(&mut self, key: u32, error: StoreError) {
+        self.answer(key, None);
+        self.failure.get_or_insert(error.into());
     }
 
     /// Begins to read what is listed while the step waits for nothing.
@@ -284,10 +294,7 @@ impl<'s> Serving<'s> {
                     self.fetch(key);
                 }
             }
-            Err(error) => {
-                self.answer(key, None);
-                self.failure.get_or_insert(error.into());
-            }
+            Err(error) => self.refuse(key, error),
         }
     }
 

@@ -115,12 +115,14 @@ impl Plan {
         checkpoints.iter().zip(needs).zip(outside).map(plan).collect()
     }
 
-    /// Slots that one step needs: the experts of one layer for every sequence.
+    /// Slots that one step needs: the experts of one layer for every token.
     pub(crate) fn minimum_slots(&self, sequences: usize) -> usize {
-        let step = floor::step_slots(&self.config, &self.backend, sequences);
         if self.devices.is_empty() {
-            return step;
+            return floor::step_slots(&self.config, &self.backend, sequences);
         }
+        // A round of one sequence may fill a step. On processors a layer's experts pass through fewer slots.
+        let tokens = sequences.max(self.backend.round_tokens);
+        let step = floor::step_slots(&self.config, &self.backend, tokens);
         // What a step holds and what it may ask for meanwhile, and two waves of a prompt's records.
         let all = self.config.moe.experts * self.config.mixtures();
         (2 * step).max(DEVICE_WAVES).min(all)

@@ -17,7 +17,6 @@ use store::record::Place;
 use store::{ExpertId, LayerId};
 
 use super::CudaOptions;
-use super::STEP_TOKENS;
 use super::buffers::{Buffers, Sizes};
 use super::requirements::{STAGING_RECORDS, SlotShare};
 use super::slots::DeviceSlots;
@@ -123,7 +122,7 @@ impl Experts {
         };
         let shapes = expert_shapes.iter().enumerate();
         let shapes = shapes.map(|(i, s)| s.as_ref().map(|s| shape(i, s))).collect();
-        let minimum = (STEP_TOKENS.min(options.sequences.max(1)) * options.top_k).min(experts);
+        let minimum = (options.step_tokens() * options.top_k).min(experts);
         let return_stream = Stream::new(device)?;
         let staging = DeviceBuffer::new(device, staged)?;
         let copy_stream = Stream::new(device)?;

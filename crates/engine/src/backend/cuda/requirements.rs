@@ -8,7 +8,7 @@ use kernels::KvType;
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
-use super::{Prediction, padded};
+use super::{Prediction, STEP_TOKENS, padded};
 use crate::model::config::ModelConfig;
 use crate::residency::cache_pages::CachePages;
 use crate::weights::Catalog;
@@ -38,6 +38,13 @@ pub struct CudaOptions {
     pub prediction: Prediction,
     /// Most tokens of a run of answers: 1 without rounds.
     pub round_tokens: usize,
+}
+
+impl CudaOptions {
+    /// Most tokens of a step: a round of one sequence may fill it.
+    pub(super) fn step_tokens(&self) -> usize {
+        if self.round_tokens > 1 { STEP_TOKENS } else { self.sequences.clamp(1, STEP_TOKENS) }
+    }
 }
 
 /// Device memory of a backend, in bytes.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use store::StoreError;
 use store::cache::{Phase, SlotBudget, StorageMode, StoreOptions};
 use store::io::{FaultPlan, FaultRates, Simulator};
 
@@ -294,5 +295,24 @@ fn every_step_reads_its_own_records_even_with_the_fewest_slots() {
                 assert!(read > 0 || slots <= fewest + 1, "{place}");
             }
         }
+    }
+}
+
+#[test]
+fn a_layer_that_asks_for_more_than_there_are_slots_is_refused_and_does_not_wait() {
+    for (slots, wanted) in [(4, 4), (4, 5), (5, 6)] {
+        let mut host = Host::open(UNIFORM, slots, FaultRates::default().plan(1));
+        assert!(wanted <= host.experts);
+        let keys = |layer: usize| (0..wanted).map(|expert| host.key(layer, expert)).collect();
+        let layers: Vec<Vec<u32>> = (0..host.layers).map(keys).collect();
+        let words = host.placement.words().to_vec();
+        let mut device = Device::new(&words, &layers, &[], 7);
+        let served = host.serve(&mut device);
+        let exhausted = matches!(
+            &served,
+            Err(EngineError::Store(StoreError::Exhausted { layer: LayerId(0), slots: of })) if *of == slots
+        );
+        assert_eq!(exhausted, wanted > slots, "{wanted} of {slots} slots: {served:?}");
+        host.settle();
     }
 }

@@ -39,6 +39,8 @@ mod pages;
 mod planes;
 #[path = "check_parts/rounds.rs"]
 mod rounds;
+#[path = "check_parts/routed.rs"]
+mod routed;
 #[path = "check_parts/routing.rs"]
 mod routing;
 #[path = "check_parts/sandwich.rs"]
@@ -328,8 +330,16 @@ impl Bench {
             }
             let shared = StepShared { down: expert.down, factor: expert.factor, inner: twin };
             let shared = some.then_some(&shared);
-            launch::step_experts(&self.stream, tokens, &input, &step(x, fused), &shapes, shared)
-                .unwrap();
+            launch::step_experts(
+                &self.stream,
+                tokens,
+                &input,
+                &step(x, fused),
+                &shapes,
+                shared,
+                None,
+            )
+            .unwrap();
             self.compare(&format!("experts of {bits} bits, [{inner}, {hidden}]"), fused, plain);
         }
     }
@@ -451,7 +461,15 @@ impl Bench {
         };
         let second = StepShared { down: expert.down, factor, inner: shared };
         let fused = self.time(40, &|turn| {
-            launch::step_experts(&self.stream, 1, &input, &step(x, turn), &shapes, Some(&second))
+            launch::step_experts(
+                &self.stream,
+                1,
+                &input,
+                &step(x, turn),
+                &shapes,
+                Some(&second),
+                None,
+            )
         });
         let plain = self.time(40, &|turn| {
             launch::experts(&self.stream, 1, &step(x, turn), &shapes, Some(&expert))
@@ -459,7 +477,7 @@ impl Bench {
         row("experts, both halves", (3 * k + 1) * bytes(&expert.down, 4), plain, fused);
         self.over_the_bus(name, shape, &|turn, addresses| {
             let step = ExpertStep { addresses, ..step(x, turn) };
-            launch::step_experts(&self.stream, 1, &input, &step, &shapes, Some(&second))
+            launch::step_experts(&self.stream, 1, &input, &step, &shapes, Some(&second), None)
         });
     }
 }
@@ -500,6 +518,7 @@ pub(crate) fn run(seed: u64) {
     bench.linear();
     bench.several_products();
     bench.several_experts(&pinned);
+    bench.routed_experts(&pinned);
     bench.delta();
     bench.delta_runs();
     bench.delta_rounds();

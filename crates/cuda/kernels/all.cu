@@ -19,6 +19,7 @@
 #include "step_planes.cu"
 #include "several.cu"
 #include "several_experts.cu"
+#include "step_routed.cu"
 #include "streams.cu"
 #include "tile.cu"
 #include "plain_blocks.cu"

@@ -486,6 +486,12 @@ FIELD(StepLimitedArguments, up, Matrix, 456); FIELD(StepLimitedArguments, shared
 FIELD(StepLimitedArguments, limit, float, 512); FIELD(StepLimitedArguments, padding, uint32_t, 516);
 KERNEL(step_inner_limited, StepLimitedArguments);
 
+STRUCTURE(StepRoutedArguments, 592);
+FIELD(StepRoutedArguments, step, StepExpertArguments, 0); FIELD(StepRoutedArguments, route, RouteArguments, 408);
+KERNEL(step_inner_routed, StepRoutedArguments); KERNEL(step_inner_narrow_routed, StepRoutedArguments);
+KERNEL(several_inner_routed, StepRoutedArguments); KERNEL(several_inner_narrow_routed, StepRoutedArguments);
+KERNEL(several_inner_four_routed, StepRoutedArguments); KERNEL(several_inner_four_narrow_routed, StepRoutedArguments);
+
 STRUCTURE(WeighStreamsArguments, 56);
 FIELD(WeighStreamsArguments, streams, layouts::Word, 0); FIELD(WeighStreamsArguments, weights, layouts::Word, 8);
 FIELD(WeighStreamsArguments, base, layouts::Word, 16); FIELD(WeighStreamsArguments, scale, layouts::Word, 24);

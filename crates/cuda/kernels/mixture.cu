@@ -142,16 +142,33 @@ __device__ inline void guess(const RouteArguments& a, uint32_t token, uint32_t l
     post_guess(a, token, lane, mine);
 }
 
-// Leaves the choice of a token, ascending by id, with the addresses of its records, and asks for what has none. By
-// lanes 0..k of a warp, each with one of the chosen `ids` and its weight.
-__device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uint32_t lane, const uint32_t* ids,
-                                    float weight) {
-    uint32_t id = ids[lane];
+// An expert of a token's choice: its place among the chosen, ascending by id, and its weight.
+struct Choice {
+    uint32_t id, place;
+    float weight;
+};
+
+// How many of the first k lanes' ids come before the lane's own, ascending; equal ones by lane. By a whole warp.
+__device__ inline uint32_t ascending_place(uint32_t id, uint32_t lane, uint32_t k) {
     uint32_t place = 0;
-    for (uint32_t i = 0; i < a.k; i++) place += ids[i] < id || (ids[i] == id && i < lane);
-    size_t at = size_t(token) * a.k + place;
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t other = __shfl_sync(FULL, id, i);
+        place += other < id || (other == id && i < lane);
+    }
+    return place;
+}
+
+// What counts a chosen expert's outputs.
+__device__ inline float chosen_weight(const RouteArguments& a, const Choice& choice) {
+    return a.expert_scales ? choice.weight * a.expert_scales[choice.id] : choice.weight;
+}
+
+// Leaves the choice of a token with the addresses of its records, and asks for what has none. By lanes 0..k of a warp.
+__device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uint32_t lane, const Choice& choice) {
+    uint32_t id = choice.id;
+    size_t at = size_t(token) * a.k + choice.place;
     a.chosen[at] = id;
-    a.weights[at] = a.expert_scales ? weight * a.expert_scales[id] : weight;
+    a.weights[at] = chosen_weight(a, choice);
     a.uses[at] = id;
     uint64_t address = a.table[id];
     uint64_t copy = a.copies ? *reinterpret_cast<const volatile uint64_t*>(a.copies + id) : 0;
@@ -174,26 +191,26 @@ __device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uin
     }
 }
 
-// Softmax over all experts, the k largest (ties to the lowest id), sorted by id. Grid: (tokens, 1, or 2 where the next
-// layer is guessed), 32 threads.
+// Logits of a token's experts, those that a lane has: of experts lane, lane + 32, ..
 template <int ROUTE_KEPT>
-__device__ inline void route(const RouteArguments& a) {
-    __shared__ uint32_t ids[TOP_K_LIMIT];
-    __shared__ float picked[TOP_K_LIMIT];
-    uint32_t token = blockIdx.x, lane = threadIdx.x;
-    await_inputs();
-    release_next();
-    if (blockIdx.y == 1) return guess<ROUTE_KEPT>(a, token, lane);
+__device__ inline void load_logits(const RouteArguments& a, uint32_t token, uint32_t lane, float (&scores)[ROUTE_KEPT]) {
     const float* logits = (a.replaced ? a.replaced : a.logits) + size_t(token) * a.experts;
-    float scores[ROUTE_KEPT], largest = -INFINITY;
-    bool broken = false;
 #pragma unroll
     for (int j = 0; j < ROUTE_KEPT; j++) {
         uint32_t i = lane + 32 * j;
-        scores[j] = i < a.experts ? logits[i] : -INFINITY;
-        broken |= !(scores[j] < INFINITY);
-        largest = fmaxf(largest, scores[j]);
+        scores[j] = i < a.experts ? __ldcg(logits + i) : -INFINITY;
     }
+}
+
+// The k experts of the largest logits (ties to the lowest id), weighed by the softmax over all. By a whole warp: lane r
+// has the expert of rank r; those from k on have none. Tells the host of logits that are no numbers.
+template <int ROUTE_KEPT>
+__device__ inline Choice choose_experts(const RouteArguments& a, uint32_t token, uint32_t lane) {
+    float scores[ROUTE_KEPT], largest = -INFINITY;
+    bool broken = false;
+    load_logits(a, token, lane, scores);
+#pragma unroll
+    for (int j = 0; j < ROUTE_KEPT; j++) broken |= !(scores[j] < INFINITY), largest = fmaxf(largest, scores[j]);
     // docs/device-protocol.md, "status": taken by `outcome`.
     if (__any_sync(FULL, broken) && lane == 0) tell_host(a.status + BROKEN_TOKEN, 1 + token);
     largest = warp_max(largest);
@@ -201,23 +218,45 @@ __device__ inline void route(const RouteArguments& a) {
 #pragma unroll
     for (int j = 0; j < ROUTE_KEPT; j++) total += expf(scores[j] - largest);
     total = warp_sum(total);
+    Choice choice = {0, 0, 0.0f};
+    float logit = largest;
     for (uint32_t rank = 0; rank < a.k; rank++) {
         float best;
         uint32_t index = take_largest(scores, lane, rank, best);
-        if (lane == 0) {
-            ids[rank] = index;
-            picked[rank] = expf(best - largest) / total;
-        }
+        if (lane == rank) choice.id = index, logit = best;
     }
-    __syncwarp();
-    if (lane >= a.k) return;
-    float weight = picked[lane];
+    choice.weight = expf(logit - largest) / total;
     if (a.normalise) {
         float sum = 0.0f;
-        for (uint32_t i = 0; i < a.k; i++) sum += picked[i];
-        weight /= sum;
+        for (uint32_t i = 0; i < a.k; i++) sum += __shfl_sync(FULL, choice.weight, i);
+        choice.weight /= sum;
     }
-    leave_choice(a, token, lane, ids, weight);
+    choice.place = ascending_place(choice.id, lane, a.k);
+    return choice;
+}
+
+// The ids of `choose_experts` alone.
+template <int ROUTE_KEPT>
+__device__ inline uint32_t select_experts(const RouteArguments& a, uint32_t token, uint32_t lane) {
+    float scores[ROUTE_KEPT], best;
+    load_logits(a, token, lane, scores);
+    uint32_t id = 0;
+    for (uint32_t rank = 0; rank < a.k; rank++) {
+        uint32_t index = take_largest(scores, lane, rank, best);
+        if (lane == rank) id = index;
+    }
+    return id;
+}
+
+// Leaves a token's choice, sorted by id. Grid: (tokens, 1, or 2 where the next layer is guessed), 32 threads.
+template <int ROUTE_KEPT>
+__device__ inline void route(const RouteArguments& a) {
+    uint32_t token = blockIdx.x, lane = threadIdx.x;
+    await_inputs();
+    release_next();
+    if (blockIdx.y == 1) return guess<ROUTE_KEPT>(a, token, lane);
+    Choice choice = choose_experts<ROUTE_KEPT>(a, token, lane);
+    if (lane < a.k) leave_choice(a, token, lane, choice);
 }
 
 extern "C" __global__ void route_256(const __grid_constant__ RouteArguments a) { route<8>(a); }

@@ -120,7 +120,7 @@ extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArgum
     // docs/device-protocol.md, "status": taken by `outcome`.
     if (__any_sync(FULL, broken) && lane == 0) tell_host(r.status + BROKEN_TOKEN, 1 + token);
     if (lane < r.k) ids[lane] = mine;
-    __syncwarp();
+    uint32_t place = ascending_place(mine, lane, r.k);
     if (lane >= r.k) return;
     float weight = scores[score_place(mine)], divisor = 1.0f;
     if (r.normalise) {
@@ -128,5 +128,5 @@ extern "C" __global__ void route_scored(const __grid_constant__ ScoredRouteArgum
         for (uint32_t i = 0; i < r.k; i++) sum += scores[score_place(ids[i])];
         divisor = softmax ? fmaxf(sum, a.least_sum) : sum + 1e-20f;
     }
-    leave_choice(r, token, lane, ids, weight / divisor * a.scale);
+    leave_choice(r, token, lane, {mine, place, weight / divisor * a.scale});
 }

@@ -2,15 +2,14 @@
 // described in step.cu.
 #include "experts_four.cuh"
 
-__device__ inline void sort_pairs(const StepExpertArguments& a, uint32_t first, uint32_t pairs, SortedPairs& sorted,
-                                  uint32_t* chosen) {
+// `find(p, address)` gives the expert of a pair and where its record is; `chosen`: scratch.
+template <typename FIND>
+__device__ inline void sort_pairs(const StepExpertArguments& a, uint32_t pairs, SortedPairs& sorted, uint32_t* chosen,
+                                  FIND&& find) {
     // A thread has one pair at most: SEVERAL_PAIRS are fewer than threads.
     uint32_t p = threadIdx.x, mine = ~0u, place = 0, padded = (pairs + 3) / 4 * 4;
     uint64_t address = 0;
-    if (p < pairs) {
-        // Another block may replace an address by the answer at any time: each sees one or the other.
-        mine = __ldcg(a.chosen + first + p), address = __ldcg(a.addresses + first + p);
-    }
+    if (p < pairs) mine = find(p, address);
     if (p < padded) chosen[p] = mine;
     __syncthreads();
     if (p < pairs) {
@@ -151,19 +150,21 @@ __device__ inline void several_inner_rows(const StepExpertArguments& a, float* s
     }
 }
 
-template <bool NARROW, bool FOUR>
-__device__ inline void several_inner_block(const StepExpertArguments& a) {
+// `find(first_token, tokens, scratch)` awaits the inputs, releases the next kernel, and gives what `sort_pairs` finds
+// pairs by; `scratch` has SEVERAL_PAIRS words.
+template <bool NARROW, bool FOUR, typename FIND>
+__device__ inline void several_inner_block(const StepExpertArguments& a, FIND&& find) {
     extern __shared__ float staged[];
     __shared__ float warps[SEVERAL][STEP_WARPS], factors[SEVERAL];
     __shared__ SortedPairs sorted;
     __shared__ __align__(16) float sums[2][SEVERAL_ITEMS * 8][16];
     uint32_t first_token = blockIdx.y * a.per_pass, tokens = min(a.per_pass, a.tokens - first_token);
-    // The streams were complete before routing began, and routing releases this kernel only once it has begun.
+    // The streams were complete before the router's kernel began, and that releases this one only once it has begun.
     uint32_t stride = staged_words(a.source.columns);
     stage_several<INNER_THREADS, true, false, 4>(a.source, first_token, tokens, staged, stride, warps);
-    await_inputs();
-    release_next();
-    sort_pairs(a, first_token * a.k, tokens * a.k, sorted, reinterpret_cast<uint32_t*>(sums));
+    uint32_t* scratch = reinterpret_cast<uint32_t*>(sums);
+    auto found = find(first_token, tokens, scratch + SEVERAL_PAIRS);
+    sort_pairs(a, tokens * a.k, sorted, scratch, found);
     // Read after the first wave.
     if (threadIdx.x < tokens) {
         factors[threadIdx.x] = several_factor<INNER_THREADS, true>(a.source, warps[threadIdx.x]);
@@ -177,10 +178,24 @@ __device__ inline void several_inner_block(const StepExpertArguments& a) {
     }
 }
 
+// Pairs as routing has left them.
+__device__ inline auto routed_pairs(const StepExpertArguments& a) {
+    return [&](uint32_t first_token, uint32_t, uint32_t*) {
+        await_inputs();
+        release_next();
+        size_t first = size_t(first_token) * a.k;
+        return [&a, first](uint32_t p, uint64_t& address) {
+            // Another block may replace an address by the answer at any time: each sees one or the other.
+            address = __ldcg(a.addresses + first + p);
+            return __ldcg(a.chosen + first + p);
+        };
+    };
+}
+
 #define SEVERAL_INNER(NAME, NARROW, FOUR)                                                                          \
     extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) several_inner##NAME(                            \
         const __grid_constant__ StepExpertArguments a) {                                                          \
-        several_inner_block<NARROW, FOUR>(a);                                                                      \
+        several_inner_block<NARROW, FOUR>(a, routed_pairs(a));                                                     \
     }
 
 SEVERAL_INNER(, false, false)

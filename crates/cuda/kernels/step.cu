@@ -321,20 +321,19 @@ __device__ inline void finish_inner(const StepExpertArguments& a, size_t at, uin
     finish_swiglu<NARROW>(a.source, rows, a.inner + at * rows, first_row, warps, partial, [](float&, float&) {});
 }
 
-// Products of gate and up, and SwiGLU.
-template <int BITS, bool NARROW>
+// Products of gate and up, and SwiGLU. `find(at, expert)` awaits the inputs, releases the next kernel, and gives the
+// record of the choice at `at` when the block's threads have met; `expert` becomes its id.
+template <int BITS, bool NARROW, typename FIND>
 __device__ inline void inner_rows(const StepExpertArguments& a, const float* staged, const float* warps,
-                                  Partial<INNER_THREADS> (&partials)[2], uint64_t& record) {
+                                  Partial<INNER_THREADS> (&partials)[2], FIND&& find) {
     constexpr bool PAIRED = PAIRED_EXPERT<BITS>;
     using Share = InnerShare<NARROW>;
     Share share(a);
     TileLane lane = share.template lane<PAIRED>(0);
     VectorLane x = vector_lane<PAIRED>(staged, staged_words(a.source.columns), share.shape);
-    await_inputs();
-    release_next();
     size_t at = size_t(blockIdx.z) * a.k + blockIdx.y;
-    uint32_t expert = a.chosen[at];
-    uint64_t found = block_record(a, at, expert, record);
+    uint32_t expert;
+    uint64_t found = find(at, expert);
     if (found == FAILED) return;
     bool upper = threadIdx.x / 32 >= Share::SPLITS;
     Pieces high = pieces_of(piece(a.experts.up, a.experts, expert, found, UP)), low = high;
@@ -367,22 +366,32 @@ __device__ inline void inner_rows(const StepExpertArguments& a, const float* sta
     }
 }
 
-template <bool NARROW>
-__device__ inline void inner_block(const StepExpertArguments& a) {
+template <bool NARROW, typename FIND>
+__device__ inline void inner_block(const StepExpertArguments& a, FIND&& find) {
     extern __shared__ float staged[];
     __shared__ float warps[INNER_THREADS / 32];
     __shared__ Partial<INNER_THREADS> partials[2];
-    __shared__ uint64_t record;
-    // The stream was complete before routing began, and routing releases this kernel only once it has begun.
+    // The stream was complete before the router's kernel began, and that releases this one only once it has begun.
     stage_halves(a.source, blockIdx.z, staged, warps);
     switch (a.experts.gate.bits) {
-        case 2: return inner_rows<2, NARROW>(a, staged, warps, partials, record);
-        case 3: return inner_rows<3, NARROW>(a, staged, warps, partials, record);
-        case 4: return inner_rows<4, NARROW>(a, staged, warps, partials, record);
-        case 5: return inner_rows<5, NARROW>(a, staged, warps, partials, record);
-        case 6: return inner_rows<6, NARROW>(a, staged, warps, partials, record);
-        default: return inner_rows<8, NARROW>(a, staged, warps, partials, record);
+        case 2: return inner_rows<2, NARROW>(a, staged, warps, partials, find);
+        case 3: return inner_rows<3, NARROW>(a, staged, warps, partials, find);
+        case 4: return inner_rows<4, NARROW>(a, staged, warps, partials, find);
+        case 5: return inner_rows<5, NARROW>(a, staged, warps, partials, find);
+        case 6: return inner_rows<6, NARROW>(a, staged, warps, partials, find);
+        default: return inner_rows<8, NARROW>(a, staged, warps, partials, find);
     }
+}
+
+template <bool NARROW>
+__device__ inline void inner_block(const StepExpertArguments& a) {
+    __shared__ uint64_t record;
+    inner_block<NARROW>(a, [&](size_t at, uint32_t& expert) {
+        await_inputs();
+        release_next();
+        expert = a.chosen[at];
+        return block_record(a, at, expert, record);
+    });
 }
 
 // Grid: (tiles of 16 rows, k, tokens), 256 threads; shared: the staged stream.

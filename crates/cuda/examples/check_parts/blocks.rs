@@ -323,7 +323,7 @@ impl Bench {
             return;
         }
         let (to, shared) = (step(x, fused), Some(&shared));
-        launch::step_experts(&self.stream, tokens, &input, &to, &shapes, shared).unwrap();
+        launch::step_experts(&self.stream, tokens, &input, &to, &shapes, shared, None).unwrap();
         self.compare(&case, fused, plain);
         if !launch::step_serves_limited(&self.device, &shapes, Some(&expert)) {
             return;
@@ -445,7 +445,7 @@ impl Bench {
                 first_key: 0,
                 k,
             };
-            launch::step_experts(&self.stream, 1, &input, &step, &shapes, None)
+            launch::step_experts(&self.stream, 1, &input, &step, &shapes, None, None)
         })
     }
 }

@@ -29,7 +29,7 @@ fn alone(input: &StepInput, tokens: usize, token: usize) -> StepInput {
 }
 
 impl Bench {
-    fn equal_bits(&self, case: &str, found: Span<f32>, expected: Span<f32>) {
+    pub(super) fn equal_bits(&self, case: &str, found: Span<f32>, expected: Span<f32>) {
         let (a, b) = (self.read(found), self.read(expected));
         let differ = a.iter().zip(&b).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
         let numbers = a.iter().all(|v| v.is_finite());
@@ -171,7 +171,8 @@ impl Bench {
                 let second = StepShared { down, factor: floats(factor), inner: floats(values) };
                 let second = (shared > 0).then_some(&second);
                 let input = StepInput::Norm { x: floats(x), weight: norm, epsilon: 1e-6 };
-                launch::step_experts(&self.stream, count, &input, &step, &shapes, second).unwrap();
+                launch::step_experts(&self.stream, count, &input, &step, &shapes, second, None)
+                    .unwrap();
             };
             launch(0, 0, tokens);
             (0..tokens).for_each(|token| launch(1, token, 1));
@@ -277,7 +278,15 @@ impl Bench {
                     first_key: 0,
                     k,
                 };
-                launch::step_experts(&self.stream, tokens, &stream, &step, &shapes, Some(&second))
+                launch::step_experts(
+                    &self.stream,
+                    tokens,
+                    &stream,
+                    &step,
+                    &shapes,
+                    Some(&second),
+                    None,
+                )
             });
             line("experts, both halves", tokens, (3 * pairs + 1) * bytes(&down, 4), time);
         }

@@ -42,7 +42,8 @@ impl Bench {
                 };
                 let started = Instant::now();
                 if fused {
-                    launch::step_experts(&self.stream, 1, &input, &step, &shapes, None).unwrap();
+                    launch::step_experts(&self.stream, 1, &input, &step, &shapes, None, None)
+                        .unwrap();
                 } else {
                     launch::experts(&self.stream, 1, &step, &shapes, None).unwrap();
                 }

@@ -158,12 +158,26 @@ pub struct Routing {
 /// The device failed.
 pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), CudaError> {
     let (experts, k) = (routing.table.len(), routing.k);
-    assert!(k <= TOP_K_LIMIT && k <= experts, "top-k within the kernels' limit");
     let kernel = match experts {
         0..=256 => Kernel::Route256,
         257..=512 => Kernel::Route512,
         _ => Kernel::Route1024,
     };
+    let arguments = route_arguments(tokens, routing);
+    let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
+    if let Some(scored) = &routing.scored {
+        let all = ScoredRouteArguments::new(arguments, scored, experts, k);
+        // SAFETY: as below.
+        return unsafe { stream.launch_overlapping(Kernel::RouteScored, grid, 32, 0, &all) };
+    }
+    // SAFETY: the structure is the kernel's; its lengths were checked.
+    unsafe { stream.launch_overlapping(kernel, grid, 32, 0, &arguments) }
+}
+
+/// What kernels that route are told; lengths are checked.
+pub(super) fn route_arguments(tokens: usize, routing: &Routing) -> RouteArguments {
+    let (experts, k) = (routing.table.len(), routing.k);
+    assert!(k <= TOP_K_LIMIT && k <= experts, "top-k within the kernels' limit");
     assert!(experts <= EXPERTS_LIMIT, "experts within the kernels' limit");
     assert!(routing.ring.len().is_power_of_two(), "a ring of a power of two");
     expect("words of status", routing.status.len(), STATUS_WORDS);
@@ -171,7 +185,16 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
     let shortest =
         [routing.chosen.len(), routing.weights.len(), routing.addresses.len(), routing.uses.len()];
     shortest.iter().for_each(|&length| expect("choices", length, tokens * k));
-    let arguments = RouteArguments {
+    if let Some(guess) = &routing.guess {
+        expect("guessed logits", guess.logits.len(), tokens * experts);
+        expect("table of the next layer", guess.table.len(), experts);
+        expect("guesses", guess.guesses.len(), tokens * k);
+        expect("depths", guess.depths.len(), DEPTH_WORDS);
+    }
+    expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
+    let scales = routing.expert_scales.map_or(experts, |span| span.len());
+    expect("factors of experts", scales, experts);
+    RouteArguments {
         logits: routing.logits.address,
         replaced: routing.replaced.map_or(0, |span| span.address),
         table: routing.table.address,
@@ -193,24 +216,7 @@ pub fn route(stream: &Stream, tokens: usize, routing: &Routing) -> Result<(), Cu
         ask: u32::from(routing.ask),
         layer: routing.guess.map_or(0, |guess| guess.ended.layer),
         padding: 0,
-    };
-    if let Some(guess) = &routing.guess {
-        expect("guessed logits", guess.logits.len(), tokens * experts);
-        expect("table of the next layer", guess.table.len(), experts);
-        expect("guesses", guess.guesses.len(), tokens * k);
-        expect("depths", guess.depths.len(), DEPTH_WORDS);
     }
-    expect("copies", routing.copies.map_or(experts, |span| span.len()), experts);
-    let scales = routing.expert_scales.map_or(experts, |span| span.len());
-    expect("factors of experts", scales, experts);
-    let grid = (tokens, 1 + usize::from(routing.guess.is_some()), 1);
-    if let Some(scored) = &routing.scored {
-        let all = ScoredRouteArguments::new(arguments, scored, experts, k);
-        // SAFETY: as below.
-        return unsafe { stream.launch_overlapping(Kernel::RouteScored, grid, 32, 0, &all) };
-    }
-    // SAFETY: the structure is the kernel's; lengths were checked above.
-    unsafe { stream.launch_overlapping(kernel, grid, 32, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]

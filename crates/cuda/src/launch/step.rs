@@ -9,7 +9,9 @@ pub use self::form::{
 };
 use self::form::{StepForm, bits_at_once, form_of, staged_bytes};
 pub use self::limited::{step_experts_limited, step_serves_limited};
-use super::experts::EndedArguments;
+pub use self::routed::step_serves_routing;
+use self::routed::{StepRoutedArguments, routed};
+use super::experts::{EndedArguments, Routing, route_arguments};
 use super::{
     ExpertStep, Kernel, KeyValueCache, Rotation, STEP_JOBS, TOP_K_LIMIT, TokenPlaces, expect,
 };
@@ -19,6 +21,7 @@ use crate::{CudaError, Device, ExpertShapes, Matrix, Span, Stream};
 mod form;
 mod layout;
 mod limited;
+mod routed;
 mod several;
 mod split;
 #[cfg(test)]
@@ -498,7 +501,8 @@ fn expert_arguments(
     (arguments, split, form)
 }
 
-/// As [`super::experts`], of the stream `input`, which must not have changed since the kernel before routing.
+/// As [`super::experts`], of the stream `input`, which must not have changed since the kernel before routing. With
+/// `routing`, which [`step_serves_routing`], the choice is made here as well, after the kernel of the router.
 ///
 /// # Errors
 /// The device failed.
@@ -509,6 +513,7 @@ pub fn step_experts(
     step: &ExpertStep,
     shapes: &ExpertShapes,
     shared: Option<&StepShared>,
+    routing: Option<&Routing>,
 ) -> Result<(), CudaError> {
     let (hidden, inner, k) = (shapes.gate.columns(), shapes.inner(), step.k);
     let (mut arguments, split, form) =
@@ -550,9 +555,21 @@ pub fn step_experts(
             (kernel, (outer_blocks, tokens, 1), bytes)
         }
     };
-    // SAFETY: the structure is both kernels'; lengths were checked above; records lie where the table says.
+    let route = routing.map(|routing| {
+        assert!(step_serves_routing(device, shapes, routing), "routing served");
+        route_arguments(tokens, routing)
+    });
+    // SAFETY: the structures are the kernels'; lengths were checked above; records lie where the table says.
     unsafe {
-        stream.launch_overlapping(first, first_grid, threads, first_shared, &arguments)?;
+        match route {
+            Some(route) => {
+                let (first, both) = (routed(first), StepRoutedArguments { step: arguments, route });
+                stream.launch_overlapping(first, first_grid, threads, first_shared, &both)?;
+            }
+            None => {
+                stream.launch_overlapping(first, first_grid, threads, first_shared, &arguments)?
+            }
+        }
         stream.launch_overlapping(second, second_grid, THREADS, second_shared, &arguments)
     }
 }

@@ -1,6 +1,7 @@
 //! The structures of a step's kernels, field by field, as [`crate::abi`] checks them.
 
 use super::limited::StepLimitedArguments;
+use super::routed::StepRoutedArguments;
 use super::{HeadsArguments, JobArguments, Source, StepExpertArguments, StepLinearArguments};
 use crate::abi::mirrors;
 
@@ -25,4 +26,6 @@ mirrors! {
     SeveralOuter;
     StepLimitedArguments as StepLimitedArguments { step, gate, up, shared_inner, limit, padding }
         for StepInnerLimited;
+    StepRoutedArguments as StepRoutedArguments { step, route } for StepInnerRouted, StepInnerNarrowRouted,
+    SeveralInnerRouted, SeveralInnerNarrowRouted, SeveralInnerFourRouted, SeveralInnerFourNarrowRouted;
 }

@@ -2,8 +2,8 @@
 //! (`cuda::launch::step_serves`).
 
 use cuda::launch::{
-    self, ExpertActivation, ExpertStep, HeadsStep, KeyValueCache, SharedExpert, StepConvolution,
-    StepInput, StepJob, StepShared, Visible,
+    self, ExpertActivation, ExpertStep, HeadsStep, KeyValueCache, Routing, SharedExpert,
+    StepConvolution, StepInput, StepJob, StepShared, Visible,
 };
 use cuda::{CudaError, Span};
 use store::LayerId;
@@ -215,14 +215,15 @@ impl CudaBackend {
         launch::step_linear(&self.stream, self.tokens, &input, &jobs)
     }
 
-    /// The experts of a step after [`CudaBackend::fused_router`] and routing.
+    /// The experts of a step after [`CudaBackend::fused_router`], and after routing unless `routing` says how they
+    /// choose themselves.
     pub(super) fn fused_experts(
         &self,
         layer: LayerId,
-        norm: VectorId,
+        (norm, how): (VectorId, FusedShared),
         step: &ExpertStep,
         shared: Option<&SharedExpert>,
-        how: FusedShared,
+        routing: Option<&Routing>,
     ) -> Result<(), CudaError> {
         let (stream, tokens, input) = (&self.stream, self.tokens, self.normed_input(norm));
         let shapes = self.experts.shapes(layer);
@@ -231,7 +232,7 @@ impl CudaBackend {
             factor: shared.factor,
             inner: shared.inner,
         });
-        launch::step_experts(stream, tokens, &input, step, shapes, within.as_ref())?;
+        launch::step_experts(stream, tokens, &input, step, shapes, within.as_ref(), routing)?;
         let Some(shared) = shared.filter(|_| how == FusedShared::Apart) else { return Ok(()) };
         let job = StepJob::Add(shared.down, step.out);
         launch::step_linear(stream, tokens, &StepInput::Plain { x: shared.inner }, &[job])

@@ -257,7 +257,16 @@ impl CudaBackend {
             .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
         let place = layer.index() * pairs * 4;
         let route = self.routing_of(layer, mixture, replaced, place, true);
-        launch::route(&self.stream, tokens, &route)?;
+        let within = norm.is_some()
+            && !self.experts.residency.can_move()
+            && launch::step_serves_routing(
+                self.stream.device(),
+                self.experts.shapes(layer),
+                &route,
+            );
+        if !within {
+            launch::route(&self.stream, tokens, &route)?;
+        }
         let step = ExpertStep {
             x: normed,
             chosen: route.chosen,
@@ -273,7 +282,8 @@ impl CudaBackend {
             k,
         };
         if let Some((norm, how)) = norm {
-            return self.fused_experts(layer, norm, &step, shared.as_ref(), how);
+            let route = within.then_some(&route);
+            return self.fused_experts(layer, (norm, how), &step, shared.as_ref(), route);
         }
         let shapes = self.experts.shapes(layer);
         let (shared, activation) = (shared.as_ref(), self.activation(mixture));

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """Compares a server's answers on a GPU with and without drafts: text, tokens and log-probabilities, of golden
-checkpoints with a tokenizer and of the demo model, greedy and drawn, of one client and of three at once.
+checkpoints with a tokenizer, also with their draft heads, and of the demo model, greedy and drawn, of one client and of
+three at once. Prints how many of a head's drafts were accepted on the GPU and on the processor: about as many, but how
+deep drafts go is measured, and differs.
 
 Run in the repository's root on a machine with a GPU: bench/cuda/rounds.py PATH_OF_FLASHMOE [MODEL ..] (MODEL: others in
-place of these). Then `bench --accept` with forced rates, which prints speeds alone. Prints a line per case and ends with
-an error when one differs, or when nothing was drafted, accepted or refused."""
+place of these; --heads: the nets with heads alone). Then `bench --accept` with forced rates, which prints speeds alone.
+Prints a line per case and ends with an error when one differs, or when nothing was drafted, accepted or refused."""
 import concurrent.futures
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 from server import Server
 
@@ -33,9 +37,9 @@ def requests():
                 yield {"prompt": prompt, "max_tokens": TOKENS, **sampling, **more}
 
 
-def answers(program, model, draft, options, clients):
+def answers(program, model, draft, options, clients, device="cuda"):
     """All answers, and what became of drafts: rounds, drafted, accepted."""
-    server = Server(program, model, ["--draft", draft, "--sequences", "4", *options])
+    server = Server(program, model, ["--draft", draft, "--sequences", "4", *options], device)
     try:
         with concurrent.futures.ThreadPoolExecutor(clients) as pool:
             found = list(pool.map(lambda request: server.answer(request), requests()))
@@ -47,22 +51,40 @@ def answers(program, model, draft, options, clients):
     return found, [int(count.group(1)) if count else 0 for count in counts]
 
 
-def compare(program, model):
+def compare(program, model, head):
+    drafts = [*DRAFTS, "head"] if head else DRAFTS
     for options in MEMORIES:
         expected, _ = answers(program, model, "off", options, 1)
         errors = [found["error"] for found in expected if "error" in found]
         if errors:
             yield f"{model} {' '.join(options)}: {errors[0]}", False
             continue
-        for draft in DRAFTS:
+        for draft in drafts:
             for clients in (1, 3):
                 found, (rounds, drafted, accepted) = answers(program, model, draft, options, clients)
                 differ = [index for index, pair in enumerate(zip(found, expected)) if pair[0] != pair[1]]
                 # What `auto` drafts is its own affair.
-                tried = draft == "auto" or 0 < accepted < drafted
+                tried = draft == "auto" or 0 < accepted < drafted or draft == "head" and 0 < drafted
                 text = f"{len(differ)} of {len(found)} differ; {accepted} of {drafted} accepted in {rounds} rounds"
                 case = f"{model} {' '.join(options)} --draft {draft}, clients {clients}"
                 yield f"{case}: {text} {differ[:5] or ''}", not differ and tried
+
+
+def acceptance(program, model):
+    """With every record in device memory: with few a GPU leaves other experts out than the processor."""
+    found = {device: answers(program, model, "head", [], 1, device)[1] for device in ("cpu", "cuda")}
+    text = ", ".join(f"{device} {accepted} of {drafted}" for device, (_, drafted, accepted) in found.items())
+    yield f"{model} --draft head, accepted: {text}", all(drafted for _, drafted, _ in found.values())
+
+
+def with_heads(folder):
+    """The golden nets with heads, each in a folder of its own."""
+    for head in sorted(pathlib.Path("tests/golden/heads").glob("*/mtp.safetensors")):
+        case = head.parent.name
+        to = pathlib.Path(folder) / f"{case}-head"
+        shutil.copytree(pathlib.Path("tests/golden") / case / "model", to)
+        shutil.copy(head, to)
+        yield to
 
 
 def speeds(program, model):
@@ -74,16 +96,23 @@ def speeds(program, model):
 
 
 def main():
-    program, models = sys.argv[1], sys.argv[2:]
-    if not models:
+    program, *models = sys.argv[1:]
+    alone = models == ["--heads"]
+    if alone:
+        models = []
+    elif not models:
         folders = sorted(pathlib.Path("tests/golden").glob("*/model/tokenizer.json"))
         models = [folder.parent for folder in folders if not folder.parts[2].startswith(("dsv4", "flash-next"))]
         models.append(pathlib.Path("models/demo"))
     failed = 0
-    for model in map(str, models):
-        for text, good in (*compare(program, model), *speeds(program, model)):
-            print(text, "" if good else "FAILED", flush=True)
-            failed += not good
+    with tempfile.TemporaryDirectory() as folder:
+        heads = [] if sys.argv[2:] and not alone else list(with_heads(folder))
+        for model in [*models, *heads]:
+            head, name = model in heads, str(model)
+            more = acceptance(program, name) if head else speeds(program, name)
+            for text, good in (*compare(program, name, head), *more):
+                print(text, "" if good else "FAILED", flush=True)
+                failed += not good
     sys.exit(1 if failed else 0)
 
 

@@ -31,6 +31,8 @@ mod compressed;
 mod delta;
 #[path = "check_parts/few.rs"]
 mod few;
+#[path = "check_parts/head.rs"]
+mod head;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
@@ -537,6 +539,7 @@ pub(crate) fn run(seed: u64) {
     bench.plane_experts(&pinned);
     bench.waiting(&pinned);
     bench.routing();
+    bench.head();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

@@ -13,6 +13,7 @@
 #include "mixer_rounds.cu"
 #include "mixture.cu"
 #include "route_scored.cu"
+#include "head.cu"
 #include "heads.cu"
 #include "step.cu"
 #include "step_blocks.cu"

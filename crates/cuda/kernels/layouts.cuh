@@ -223,6 +223,32 @@ FIELD(CombineArguments, shared_gate, layouts::Word, 32); FIELD(CombineArguments,
 FIELD(CombineArguments, hidden, uint32_t, 48); FIELD(CombineArguments, k, uint32_t, 52);
 KERNEL(combine, CombineArguments);
 
+STRUCTURE(PairArguments, 112);
+FIELD(PairArguments, embedded, layouts::Word, 0); FIELD(PairArguments, outputs, layouts::Word, 8);
+FIELD(PairArguments, ring, layouts::Word, 16); FIELD(PairArguments, positions, layouts::Word, 24);
+FIELD(PairArguments, sequences, layouts::Word, 32); FIELD(PairArguments, starts, layouts::Word, 40);
+FIELD(PairArguments, drafted, layouts::Word, 48); FIELD(PairArguments, embedding_norm, layouts::Word, 56);
+FIELD(PairArguments, output_norm, layouts::Word, 64); FIELD(PairArguments, pairs, layouts::Word, 72);
+FIELD(PairArguments, ring_stride, layouts::Word, 80); FIELD(PairArguments, ring_rows, uint32_t, 88);
+FIELD(PairArguments, ring_width, uint32_t, 92); FIELD(PairArguments, hidden, uint32_t, 96);
+FIELD(PairArguments, keep, uint32_t, 100); FIELD(PairArguments, epsilon, float, 104);
+FIELD(PairArguments, padding, uint32_t, 108);
+KERNEL(pair_rows, PairArguments);
+
+STRUCTURE(LeaveOutArguments, 32);
+FIELD(LeaveOutArguments, chosen, layouts::Word, 0); FIELD(LeaveOutArguments, weights, layouts::Word, 8);
+FIELD(LeaveOutArguments, addresses, layouts::Word, 16); FIELD(LeaveOutArguments, k, uint32_t, 24);
+FIELD(LeaveOutArguments, padding, uint32_t, 28);
+KERNEL(leave_out_absent, LeaveOutArguments);
+
+STRUCTURE(TakeDraftArguments, 64);
+FIELD(TakeDraftArguments, token, layouts::Word, 0); FIELD(TakeDraftArguments, uses, layouts::Word, 8);
+FIELD(TakeDraftArguments, input, layouts::Word, 16); FIELD(TakeDraftArguments, position, layouts::Word, 24);
+FIELD(TakeDraftArguments, drafted, layouts::Word, 32); FIELD(TakeDraftArguments, tokens, layouts::Word, 40);
+FIELD(TakeDraftArguments, used, layouts::Word, 48); FIELD(TakeDraftArguments, k, uint32_t, 56);
+FIELD(TakeDraftArguments, padding, uint32_t, 60);
+KERNEL(take_draft, TakeDraftArguments);
+
 STRUCTURE(LatentRowArguments, 80);
 FIELD(LatentRowArguments, rows, layouts::Word, 0); FIELD(LatentRowArguments, norm, layouts::Word, 8);
 FIELD(LatentRowArguments, frequencies, layouts::Word, 16); FIELD(LatentRowArguments, positions, layouts::Word, 24);

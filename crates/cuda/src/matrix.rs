@@ -172,6 +172,12 @@ impl Matrix {
         }
     }
 
+    /// The first `rows` rows, or all where there are fewer.
+    pub fn first_rows(&self, rows: usize) -> Self {
+        // Of every encoding the rows of each plane follow each other.
+        Self { rows: self.rows.min(rows as u32), ..*self }
+    }
+
     /// Outputs.
     pub fn rows(&self) -> usize {
         self.rows as usize

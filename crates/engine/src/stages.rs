@@ -360,8 +360,8 @@ impl Stages {
     }
 
     /// [`Backend::draft_logits`]; empty of several stages.
-    pub fn draft_logits(&self) -> &[f32] {
-        match &self.inner {
+    pub fn draft_logits(&mut self) -> &[f32] {
+        match &mut self.inner {
             Inner::One(stage) => stage.backend.draft_logits(),
             Inner::Several(_) => &[],
         }

@@ -158,6 +158,7 @@ kernels! {
     PoolRows = "pool_rows", KeepGates = "keep_gates", TransposeRows = "transpose_rows",
     ScoreRows = "score_rows", ChooseRows = "choose_rows", AttendRows = "attend_rows",
     JoinRowParts = "join_row_parts",
+    PairRows = "pair_rows", LeaveOutAbsent = "leave_out_absent", TakeDraft = "take_draft",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -329,6 +330,7 @@ mod compressed_attention;
 mod draw;
 mod expert_tiles;
 mod experts;
+mod head;
 mod latent;
 mod mixer;
 mod parts;
@@ -346,6 +348,7 @@ pub use compressed_attention::*;
 pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
+pub use head::*;
 pub use latent::*;
 pub use mixer::*;
 pub use parts::*;
@@ -368,6 +371,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         draw::LAYOUTS,
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
+        head::LAYOUTS,
         latent::LAYOUTS,
         mixer::LAYOUTS,
         parts::LAYOUTS,

@@ -162,7 +162,7 @@ pub trait Backend {
     }
 
     /// Logits of the last draft, of as many tokens as drafts are chosen from; empty without one.
-    fn draft_logits(&self) -> &[f32] {
+    fn draft_logits(&mut self) -> &[f32] {
         &[]
     }
 

@@ -11,6 +11,7 @@
 //! - `placement.rs`: what the address table says of each record, and when a slot or a host copy may be written
 //! - `serving.rs`: the loop of events while a step runs; `misses.rs`: what it learns, and the room it needs
 //! - `moves.rs`: what moves between device and host, and when; `moves/resize.rs`: when slots lose their memory
+//! - `drafts.rs`: what drafts of a head find, and what they leave out
 //! - `predictor.rs`, `copy_queue.rs`: how far guesses of the next layer are trusted, and which are copied next
 //! - `cache_pages.rs`: which pages of keys and values need memory
 //!
@@ -18,6 +19,7 @@
 
 pub(crate) mod cache_pages;
 pub(crate) mod copy_queue;
+mod drafts;
 mod misses;
 mod moves;
 mod placement;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use store::cache::{ExpertStore, Held, Phase, PhaseCounters, StorageMode, StoreCounters};
 use store::{ExpertId, LayerId};
 
+use self::drafts::DraftUses;
 use self::misses::MissService;
 use self::moves::{FILLS_PER_STEP, Moves, Tiers};
 use self::placement::{Fill, Placement};
@@ -80,6 +83,8 @@ pub(crate) struct Residency<D: DeviceMemory> {
     uses: Vec<Vec<ExpertId>>,
     /// By layer.
     has_experts: Vec<bool>,
+    /// Of models with a head.
+    drafts: Option<DraftUses>,
     /// What it was answered.
     answered: Vec<u32>,
     /// The last step's uses were not told to the policy yet.
@@ -118,6 +123,7 @@ impl<D: DeviceMemory> Residency<D> {
             unnamed: true,
             uses: vec![Vec::new(); layers],
             has_experts,
+            drafts: None,
             answered: Vec::new(),
             unlearned: false,
             before: StoreCounters::default(),
@@ -235,7 +241,9 @@ impl<D: DeviceMemory> Residency<D> {
             let in_host = &self.service.in_host;
             self.copied_for_steps += in_host.len() as u64;
             self.answered.retain(|key| !in_host.contains(key));
-            self.moves.learn(&self.store, &self.placement, &self.uses, &self.answered);
+            let head = self.drafts.as_ref().map(|drafts| drafts.layer);
+            let uses = (&*self.uses, head);
+            self.moves.learn(&self.store, &self.placement, uses, &self.answered);
         }
     }
 
@@ -252,14 +260,18 @@ impl<D: DeviceMemory> Residency<D> {
         &self.answered
     }
 
-    /// A step has ended well that chose these experts of each layer, in any order, some of them several times.
+    /// A step has ended well that chose these experts of each layer, in any order, some of them several times. Of a
+    /// head's layer drafts before it have.
     pub(crate) fn end_step<I: Iterator<Item = ExpertId>>(&mut self, chosen: impl Fn(usize) -> I) {
         for (layer, uses) in self.uses.iter_mut().enumerate() {
             uses.clear();
             if !self.has_experts[layer] {
                 continue;
             }
-            uses.extend(chosen(layer));
+            match self.drafts.as_mut().filter(|drafts| drafts.layer.index() == layer) {
+                Some(drafts) => uses.append(&mut drafts.used),
+                None => uses.extend(chosen(layer)),
+            }
             uses.sort_unstable();
             uses.dedup();
         }

@@ -12,7 +12,7 @@
 //!
 //! Who makes the copies is behind [`DeviceMemory`], so that all of this is tested without a device.
 
-use store::cache::{ExpertStore, Held};
+use store::cache::{ExpertStore, Held, Phase};
 use store::{ExpertId, LayerId};
 
 mod resize;
@@ -285,13 +285,13 @@ impl<F, S> Moves<F, S> {
         Ok(())
     }
 
-    /// Tells the policy what a step used (`[layers][count]` experts) and plans what to copy before the next.
-    /// `fetched` are the keys that the step had to ask for.
+    /// Tells the policy what a step used (`[layers][count]` experts), and of a head's layer what drafts did, and plans
+    /// what to copy before the next. `fetched` are the keys that the step had to ask for.
     pub(super) fn learn(
         &mut self,
         store: &ExpertStore,
         placement: &Placement<Held>,
-        uses: &[Vec<ExpertId>],
+        (uses, head): (&[Vec<ExpertId>], Option<LayerId>),
         fetched: &[u32],
     ) {
         let mut wanted: Vec<(u32, f64)> = Vec::new();
@@ -299,14 +299,18 @@ impl<F, S> Moves<F, S> {
         let mut hits: Vec<ExpertId> = Vec::new();
         for (layer, experts) in uses.iter().enumerate() {
             let layer = LayerId(layer as u16);
+            let drafts = head == Some(layer);
+            if drafts && experts.is_empty() {
+                continue;
+            }
             hits.clear();
             for &expert in experts {
                 let key = placement.key(layer, expert);
                 if placement.in_device(key) {
-                    self.counts.device_hits += 1;
+                    self.counts.device_hits += u64::from(!drafts);
                 } else {
                     if !fetched.contains(&key) {
-                        self.counts.bus_hits += 1;
+                        self.counts.bus_hits += u64::from(!drafts);
                     }
                     if placement.in_host(key) && !placement.is_filling(key) {
                         wanted.push((key, 0.0));
@@ -317,7 +321,7 @@ impl<F, S> Moves<F, S> {
                     hits.push(expert);
                 }
             }
-            store.note_uses(layer, &hits);
+            store.note_uses(layer, &hits, if drafts { Phase::Draft } else { Phase::Decode });
         }
         // Slots that are being copied from or into are neither held nor free, and their records are not wanted.
         if wanted.is_empty() || !self.planned.is_empty() {

@@ -8,6 +8,7 @@ mod faults;
 mod gemma;
 mod hashed_layers;
 mod heads;
+mod heads_cuda;
 mod nvidia;
 mod processor;
 mod rounds;

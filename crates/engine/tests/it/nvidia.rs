@@ -2,7 +2,6 @@
 //! share. The same GPU may have several stages.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::backend::cpu::KvType;
@@ -19,6 +18,8 @@ use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions, StorePlan};
 use store::format::Checkpoint;
 use store::trunk::LoadMode;
+
+use crate::processor;
 
 /// Where an engine computes, and how large it is.
 #[derive(Clone)]
@@ -52,17 +53,10 @@ impl On<'_> {
     }
 }
 
-/// Where the golden checkpoints lie: the crate's folder at run time, where it was told, for binaries that travel.
-fn golden() -> PathBuf {
-    let folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    folder.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).join("../../tests/golden")
-}
-
-/// The checkpoint of a golden case, and its configuration.
+/// The checkpoint of a golden case, with its head where the name says so, and its configuration.
 pub(crate) fn opened(case: &str) -> (Arc<Checkpoint>, ModelConfig) {
-    let checkpoint = Arc::new(store::format::open(&golden().join(case).join("model")).unwrap());
-    let config = ModelConfig::read(&checkpoint.config).unwrap();
-    (checkpoint, config)
+    let (checkpoint, config) = processor::opened(case);
+    (Arc::new(checkpoint), config)
 }
 
 /// Layers behind which a cut may lie.

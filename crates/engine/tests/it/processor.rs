@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use engine::backend::Snapshot;
@@ -35,8 +35,14 @@ pub(crate) struct Sizes<'a> {
 /// What is behind the name of a golden case for the net with its head.
 pub(crate) const HEAD: &str = "+head";
 
+/// Where the golden checkpoints lie: the crate's folder at run time, where it was told, for binaries that travel.
 pub(crate) fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+    root().join("tests/golden")
+}
+
+fn root() -> PathBuf {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    folder.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).join("../..")
 }
 
 /// A folder with a golden case's files and those of its head.
@@ -61,15 +67,14 @@ pub(crate) fn folder_of(case: &str) -> PathBuf {
     if let Some(case) = case.strip_suffix(HEAD) {
         return joined(case);
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     match case {
-        "demo" => root.join("models/demo"),
-        golden => root.join("tests/golden").join(golden).join("model"),
+        "demo" => root().join("models/demo"),
+        case => golden().join(case).join("model"),
     }
 }
 
 /// A golden case, or the demo model, with its head where the name says so.
-fn opened(case: &str) -> (Checkpoint, ModelConfig) {
+pub(crate) fn opened(case: &str) -> (Checkpoint, ModelConfig) {
     let checkpoint = store::format::open(&folder_of(case)).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     match case.ends_with(HEAD) {

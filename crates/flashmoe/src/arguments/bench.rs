@@ -113,6 +113,9 @@ pub(crate) struct BenchArguments {
     /// the cost of rounds, since nothing repeats in random tokens (processor)
     #[arg(long, value_name = "RATE", value_delimiter = ',', value_parser = rate, num_args = 1..=7)]
     pub(crate) accept: Vec<f64>,
+    /// Have the model's own head draft in these rounds, for what that costs: its drafts are right as often as said
+    #[arg(long, requires = "accept")]
+    pub(crate) head: bool,
 }
 
 /// A share of drafts.
@@ -207,6 +210,7 @@ impl BenchArguments {
                                         routing: self.routing,
                                         draft: match self.accept[..] {
                                             [] => DraftChoice::Off,
+                                            _ if self.head => DraftChoice::Head,
                                             _ => DraftChoice::Ngram,
                                         },
                                     });

@@ -141,7 +141,7 @@ pub(crate) enum DraftChoice {
     Off,
     /// What followed the longest suffix of prompt and answer where it occurred before
     Ngram,
-    /// The model's own head (processor), no deeper than measurably pays
+    /// The model's own head, no deeper than measurably pays
     Head,
     /// ngram, and else the head where there is one; no deeper than measurably pays
     Auto,

@@ -33,7 +33,7 @@ pub(super) fn add(
     Ok((checkpoint, config))
 }
 
-/// Whether `--draft auto` takes the head of a model that the processor computes.
+/// Whether `--draft auto` takes the head of a model, on a device that computes heads.
 pub(super) fn is_used(
     arguments: &ModelArguments,
     checkpoint: &Checkpoint,

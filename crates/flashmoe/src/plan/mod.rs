@@ -199,8 +199,12 @@ impl Plan {
             Some(machine) => choice::assumed(machine, arguments, serves(arguments.device.first()))?,
             None => choice::choose_for(arguments, &serves)?,
         };
+        let computes_heads = match &choice {
+            Choice::Cpu { .. } => true,
+            Choice::Gpu(found) => found.iter().all(|found| found.portable.is_none()),
+        };
         if !with_head
-            && matches!(choice, Choice::Cpu { .. })
+            && computes_heads
             && head::is_used(arguments, &checkpoint, &config)
             // Where its weights do not fit, the model still does.
             && let Ok(plan) = Self::resolve_with(arguments, seats, assumed, true, &mut None)

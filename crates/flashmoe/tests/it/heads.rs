@@ -5,6 +5,7 @@ use crate::support;
 
 use std::path::PathBuf;
 
+use store::synthetic::gguf::{F32, GgufFile, GgufValue};
 use support::{flashmoe, golden, golden_copy, run};
 
 const CASE: &str = "qwen35-calm-hf";
@@ -102,7 +103,87 @@ fn synthetic_heads_are_written_packed_and_used() {
             run(&["verify", model]);
         }
     }
+    let tiny = folder.path().join("tiny-mlx");
+    let rounds = ["-p", "16", "-n", "24", "-r", "1", "--accept", "1,.5", "--head"];
+    run(&[&["bench", tiny.to_str().unwrap()], &rounds[..]].concat());
     let output =
         flashmoe(&["synth", "tiny-oss", folder.path().join("oss").to_str().unwrap(), "--head"]);
     assert!(!output.status.success());
+}
+
+/// A small file of `glm4moe` in floats, whose last block is a head.
+fn glm_with_head() -> GgufFile {
+    let (hidden, width, experts, head) = (64, 32, 4, 32);
+    let mut file = GgufFile::tiny(F32);
+    file.keys.retain(|(key, _)| !key.starts_with("qwen3moe."));
+    file.tensors.retain(|tensor| !tensor.name.starts_with("blk."));
+    file.set("general.architecture", GgufValue::Text("glm4moe".to_owned()));
+    for (key, value) in [
+        ("block_count", 3),
+        ("nextn_predict_layers", 1),
+        ("context_length", 512),
+        ("embedding_length", hidden),
+        ("expert_count", experts),
+        ("expert_used_count", 2),
+        ("expert_shared_count", 1),
+        ("expert_gating_func", 2),
+        ("expert_feed_forward_length", width),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 1),
+        ("attention.key_length", head),
+        ("attention.value_length", head),
+        ("rope.dimension_count", 16),
+    ] {
+        file.set(&format!("glm4moe.{key}"), GgufValue::U32(value as u32));
+    }
+    file.set("glm4moe.attention.layer_norm_rms_epsilon", GgufValue::F32(1e-5));
+    file.set("glm4moe.rope.freq_base", GgufValue::F32(1e4));
+    for layer in 0..3 {
+        let mut add =
+            |name: &str, sizes: &[u64]| file.add(&format!("blk.{layer}.{name}"), sizes, F32);
+        for (name, sizes) in [
+            ("attn_norm", &[hidden][..]),
+            ("attn_q", &[hidden, 2 * head]),
+            ("attn_k", &[hidden, head]),
+            ("attn_v", &[hidden, head]),
+            ("attn_output", &[2 * head, hidden]),
+            ("post_attention_norm", &[hidden]),
+            ("ffn_gate_inp", &[hidden, experts]),
+            ("ffn_gate_exps", &[hidden, width, experts]),
+            ("ffn_up_exps", &[hidden, width, experts]),
+            ("ffn_down_exps", &[width, hidden, experts]),
+            ("ffn_gate_shexp", &[hidden, width]),
+            ("ffn_up_shexp", &[hidden, width]),
+            ("ffn_down_shexp", &[width, hidden]),
+        ] {
+            add(&format!("{name}.weight"), sizes);
+        }
+        add("exp_probs_b.bias", &[experts]);
+        if layer == 2 {
+            add("nextn.eh_proj.weight", &[2 * hidden, hidden]);
+            for norm in ["enorm", "hnorm", "shared_head_norm"] {
+                add(&format!("nextn.{norm}.weight"), &[hidden]);
+            }
+        }
+    }
+    file
+}
+
+#[test]
+fn heads_of_gguf_files_draft_and_change_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("glm.gguf");
+    std::fs::write(&path, glm_with_head().to_bytes()).unwrap();
+    let model = path.to_str().unwrap();
+    assert!(run(&["inspect", model]).contains("head             one layer of"));
+    let (expected, _) = answer(model, &[]);
+    let (found, stats) = answer(model, &["--draft", "head"]);
+    assert_eq!(found, expected);
+    assert!(stats.contains("the head's"), "{stats}");
+    // A head with a tensor that is not known is none, and the trunk is what it was.
+    let mut other = glm_with_head();
+    other.tensor("blk.2.nextn.hnorm.weight").name = "blk.2.nextn.fnorm.weight".to_owned();
+    std::fs::write(&path, other.to_bytes()).unwrap();
+    assert!(run(&["inspect", model]).contains("none that is whole"));
+    assert_eq!(answer(model, &["--draft", "auto"]).0, expected);
 }

@@ -112,8 +112,8 @@ impl ExpertStore {
         slot.is_some_and(|slot| state.residency.slots[slot.index()].load == Load::Ready)
     }
 
-    /// Tells the policy of a decode step that used `experts` of a layer and found them in memory.
-    pub fn note_uses(&self, layer: LayerId, experts: &[ExpertId]) {
+    /// Tells the policy of a step, or of drafts, that used `experts` of a layer and found them in memory.
+    pub fn note_uses(&self, layer: LayerId, experts: &[ExpertId], phase: Phase) {
         let mut guard = self.shared.lock();
         let state = &mut *guard;
         state.residency.step(layer);
@@ -122,9 +122,10 @@ impl ExpertStore {
             state.residency.touch(key);
         }
         let count = experts.len() as u64;
-        state.counters.decode.visits += 1;
-        state.counters.decode.requests += count;
-        state.counters.decode.hits += count;
+        let counters = state.counters.phase_mut(phase);
+        counters.visits += 1;
+        counters.requests += count;
+        counters.hits += count;
     }
 
     /// How much each record is worth keeping by the store's policy, resident or not: the smallest goes first.

@@ -270,7 +270,7 @@ fn uses_that_a_device_found_count_as_hits_and_raise_the_score() {
     let store = ExpertStore::open(checkpoint, options(StorageMode::Budget, 4, 4)).unwrap();
     let records = [(LayerId(0), ExpertId(1)), (LayerId(0), ExpertId(2))];
     for _ in 0..5 {
-        store.note_uses(LayerId(0), &ids(&[2]));
+        store.note_uses(LayerId(0), &ids(&[2]), Phase::Decode);
     }
     let mut scores = Vec::new();
     store.scores(&records, &mut scores);

@@ -280,7 +280,7 @@ impl Backend for CpuBackend {
         self.run_draft(sequence, token, most, drafts);
     }
 
-    fn draft_logits(&self) -> &[f32] {
+    fn draft_logits(&mut self) -> &[f32] {
         self.head.as_ref().map_or(&[], HeadScratch::logits)
     }
 

@@ -12,6 +12,7 @@ use store::LayerId;
 
 use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
+use super::head::HeadSizes;
 use super::rounds::RoundSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
@@ -29,9 +30,11 @@ pub(super) struct Sizes {
     pub(super) tokens: usize,
     pub(super) pairs: usize,
     pub(super) experts: usize,
-    /// Layers of the model: records, uses and replaced logits are found by its numbers.
+    /// Layers of the model, with that of a head: records, uses and replaced logits are found by its numbers.
     pub(super) layers: usize,
-    /// Those that the device computes.
+    /// Those that a batch passes.
+    pub(super) trunk: usize,
+    /// Those of them that the device computes.
     pub(super) computed: Range<usize>,
     /// Those of them that have experts.
     pub(super) mixtures: usize,
@@ -65,6 +68,8 @@ pub(super) struct Sizes {
     pub(super) delta_layers: usize,
     /// Of models with delta layers, where there are rounds.
     pub(super) rounds: Option<RoundSizes>,
+    /// Where the model's head is here.
+    pub(super) head: Option<HeadSizes>,
     pub(super) sequences: usize,
     /// Words of the request ring.
     pub(super) ring: usize,
@@ -91,15 +96,18 @@ impl Sizes {
         let layers = config.layers.len();
         let step_pairs = STEP_TOKENS * options.top_k;
         let cache_row = layout.row();
-        let ends = options.layers.end == layers;
-        let mixtures = config.layers[options.layers.clone()].iter();
+        let trunk = config.trunk_layers();
+        let computed = options.layers.start..options.layers.end.min(trunk);
+        let ends = computed.end == trunk;
+        let mixtures = config.layers[computed.clone()].iter();
         Self {
             registers: Register::widths(config).map(|width| width * options.batch_tokens),
             tokens: options.batch_tokens,
             pairs,
             experts: moe.experts,
             layers,
-            computed: options.layers.clone(),
+            trunk,
+            computed,
             mixtures: mixtures.filter(|layer| layer.feed_forward.has_mixture()).count(),
             hidden: config.hidden,
             inner: moe.intermediate,
@@ -119,6 +127,7 @@ impl Sizes {
             tail: layout.tail(),
             delta_layers: layout.count(Kept::State),
             rounds: RoundSizes::new(config, options),
+            head: HeadSizes::new(config, options),
             sequences: options.sequences,
             // Each expert of each token may be asked for twice: when it is prefetched and when it is chosen.
             ring: (2 * layers * step_pairs).next_power_of_two(),
@@ -178,10 +187,10 @@ impl Sizes {
 
     /// True where the device has the model's last layer, behind which the head is.
     pub(super) fn ends(&self) -> bool {
-        self.computed.end == self.layers
+        self.computed.end == self.trunk
     }
 
-    /// True for the last layer that the device computes.
+    /// True for the last layer that the device computes of a batch.
     pub(super) fn is_last(&self, layer: LayerId) -> bool {
         layer.index() + 1 == self.computed.end
     }
@@ -202,18 +211,23 @@ impl Sizes {
         (self.cache_sides * self.attention_layers * self.cache_layer + compressed) as u64
     }
 
-    /// Bytes of recurrent states and tails, and of windows.
+    /// Bytes of recurrent states and tails, of windows and of rings.
     pub(super) fn recurrent_bytes(&self) -> u64 {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
         let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
-        (states + 4 * self.round_values() + compressed + windows) as u64
+        (states + 4 * (self.round_values() + self.side_values()) + compressed + windows) as u64
     }
 
     /// Values of what delta layers are fed in rounds, of all sequences.
     fn round_values(&self) -> usize {
         let ring = self.rounds.map_or(0, |rounds| rounds.ring());
         self.sequences * self.delta_layers * ring
+    }
+
+    /// Values of what layers keep in rings of rows, of all sequences.
+    fn side_values(&self) -> usize {
+        self.sequences * self.layout.side().state_values
     }
 
     /// Words that say of each token of a batch what it is.
@@ -243,7 +257,8 @@ impl Sizes {
             + self.ranked();
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::scratch_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::scratch_bytes);
-        (4 * (floats + words) + 8 * long + compressed + windows) as u64
+        let drafts = self.head.map_or(0, |head| head.bytes(self.input_rows()));
+        (4 * (floats + words) + 8 * long + compressed + windows + drafts) as u64
     }
 }
 
@@ -284,7 +299,8 @@ fn widest_input(config: &ModelConfig) -> usize {
     let delta = config.delta.as_ref().map_or(0, |delta| delta.value_width());
     let low = config.compressed.as_ref().map_or(0, |it| it.output_groups * it.output_rank);
     let streams = config.streams();
-    (streams * config.hidden).max(attention).max(delta).max(low)
+    let pair = if config.head { 2 * config.hidden } else { 0 };
+    (streams * config.hidden).max(attention).max(delta).max(low).max(pair)
 }
 
 /// A device buffer of f32 values.
@@ -353,6 +369,8 @@ pub(super) struct Buffers {
     pub(super) tails: Floats,
     /// `[sequences, delta_layers, ring]`: what delta layers were fed in rounds.
     pub(super) rounds: Floats,
+    /// `[sequences, SideLayout::state_values]`: rings of rows.
+    pub(super) side: Floats,
     /// What is said of the batch's tokens ([`Input`]): `[Sizes::input_rows, batch]`, packed.
     pub(super) inputs: DeviceBuffer,
     pub(super) chosen: DeviceBuffer,
@@ -465,6 +483,7 @@ impl Buffers {
             states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
             tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
             rounds: floats(sizes.round_values())?,
+            side: floats(sizes.side_values())?,
             inputs: words(sizes.input_rows() * sizes.tokens)?,
             chosen: words(sizes.pairs)?,
             uses: words(step_pairs.max(sizes.pairs))?,

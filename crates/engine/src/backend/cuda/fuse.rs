@@ -343,6 +343,8 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         | Op::Attend { .. }
         | Op::AttendLatent(_)
         | Op::AttendCompressed(_)
+        | Op::NormPair { .. }
+        | Op::KeepKeys
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
@@ -355,8 +357,6 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
         Op::AttendIndexed(_)
         | Op::GatherRows { .. }
-        | Op::NormPair { .. }
-        | Op::KeepKeys
         | Op::MixNgrams(_)
         | Op::NormStreams { .. }
         | Op::GateStreams { .. }

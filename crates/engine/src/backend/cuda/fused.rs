@@ -32,7 +32,7 @@ impl CudaBackend {
                 Some(self.matrix(router))
             },
         };
-        fuse::prepare(program, &self.sizes.computed, &facts)
+        fuse::prepare(program, &self.options.layers, &facts)
     }
 
     /// The normed residual stream as the input of products.

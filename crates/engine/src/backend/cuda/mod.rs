@@ -26,6 +26,7 @@ mod experts;
 mod fuse;
 mod fused;
 mod growth;
+mod head;
 mod latent;
 mod mixer;
 mod ops;
@@ -62,6 +63,7 @@ use self::experts::Experts;
 pub use self::fuse::describe;
 use self::fuse::{Kind, Launch};
 use self::growth::Growth;
+use self::head::DraftMemory;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
 use self::rounds::DeltaWeights;
@@ -125,6 +127,8 @@ pub struct CudaBackend {
     prefetch: Option<Prefetch>,
     experts: Experts,
     steps: Steps,
+    /// Where the model's head is here.
+    drafts: Option<DraftMemory>,
     routing: Routing,
     sequences: Sequences,
     stream: Stream,
@@ -196,15 +200,21 @@ impl CudaBackend {
         // A shared expert without a gate has the whole weight: the sigmoid of infinity is one.
         buffers.shared_factor.write(0, &vec![f32::INFINITY; sizes.tokens])?;
         buffers.pinned.status.hand_over(launch::PATIENCE, [protocol::PATIENCE_MS]);
-        let (experts, rest) =
+        let (mut experts, rest) =
             Experts::load(&device, &sizes, &buffers, expert_shapes, memory, &options, pages)?;
         if let Some(growth) = &mut growth {
             growth.add_spare(rest);
         }
+        let mut routers = routing.routers().to_vec();
+        if let Some(head) = &sizes.head {
+            experts.residency.expect_drafts(head.layer);
+            // No step passes its layer, and none guesses what it will choose.
+            routers.iter_mut().skip(head.layer.index()).for_each(|router| *router = None);
+        }
         let steps = Steps::new(&device, &sizes)?;
+        let drafts = DraftMemory::new(&device, &sizes)?;
         let prefetch = (options.prediction != Prediction::Off && experts.residency.can_move())
             .then(|| {
-                let routers = routing.routers().to_vec();
                 let replaced = routing.replaces();
                 Prefetch::new(&device, &sizes, &experts, &options, routers, replaced)
             })
@@ -234,6 +244,7 @@ impl CudaBackend {
             experts,
             prefetch,
             steps,
+            drafts,
             routing,
             stream,
             _trunk: trunk,
@@ -265,6 +276,7 @@ impl Backend for CudaBackend {
     fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
         self.settle()?;
         self.catch_up(sequence)?;
+        self.forget_outputs(sequence)?;
         let (sequences, mut memory) = self.sequences_in();
         sequences.snapshot(&mut memory, sequence)
     }
@@ -300,6 +312,14 @@ impl Backend for CudaBackend {
         if rows.len() <= self.sizes.logit_rows {
             self.steps.expect_rows(rows);
         }
+    }
+
+    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        self.run_draft(sequence, token, most, drafts);
+    }
+
+    fn draft_logits(&mut self) -> &[f32] {
+        self.read_draft_logits()
     }
 
     /// Where no record comes from a disk: a batch then ends in the time of a few steps.
@@ -354,6 +374,9 @@ impl Backend for CudaBackend {
     fn prepare(&mut self, program: Arc<Program>) {
         self.prepared = Arc::new(self.prepare_program(&program));
         self.delta_weights = rounds::delta_layers(&program, &self.sizes.computed);
+        if let Some(drafts) = &mut self.drafts {
+            drafts.declare(program.head.clone());
+        }
     }
 
     fn run_stage(
@@ -367,6 +390,9 @@ impl Backend for CudaBackend {
         let mut launches = prepared.of(kind as usize, layer, stage).iter();
         launches.try_for_each(|launch| self.launch(layer, launch, cancel))?;
         let last = self.sizes.is_last(layer) && stage == Stage::FeedForward;
+        if last {
+            self.fill_head()?;
+        }
         if last && self.single { self.set_going() } else { Ok(()) }
     }
 

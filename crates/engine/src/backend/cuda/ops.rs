@@ -51,7 +51,12 @@ impl CudaBackend {
     }
 
     /// Runs one operation by itself.
-    fn run_op(&mut self, layer: LayerId, op: &Op, cancel: &dyn Cancel) -> Result<(), EngineError> {
+    pub(super) fn run_op(
+        &mut self,
+        layer: LayerId,
+        op: &Op,
+        cancel: &dyn Cancel,
+    ) -> Result<(), EngineError> {
         match op {
             &Op::Norm { from, weight, to } => self.rms_norm(from, weight, to),
             &Op::NormRow { register, weight } => self.norm_row(register, weight),
@@ -81,10 +86,10 @@ impl CudaBackend {
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
+            &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
+            Op::KeepKeys => self.keep_keys(layer),
             Op::AttendIndexed(_)
             | Op::GatherRows { .. }
-            | Op::NormPair { .. }
-            | Op::KeepKeys
             | Op::MixNgrams(_)
             | Op::NormStreams { .. }
             | Op::GateStreams { .. }
@@ -95,7 +100,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
+    pub(super) fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) {
         self.run(|this| {
             let (x, out) = (this.register(from), this.register(to));
             let epsilon = this.config.rms_epsilon;

@@ -81,7 +81,10 @@ impl<'a> CudaMemory<'a> {
                 windows.place(layer, place, side)
             }
             Memory::Ring(_) => unreachable!("windows are rows from a base on"),
-            Memory::Side => unreachable!("layers that keep more are refused"),
+            Memory::Side => {
+                let values = layout.side().state_values;
+                (self.buffers.side.buffer(), 4 * place * values)
+            }
         };
         Bytes { buffer, start: start + region.start, bytes: region.bytes }
     }
@@ -134,6 +137,7 @@ impl StateMemory for CudaMemory<'_> {
     }
 
     /// All of what compressed attention keeps of the place, in one copy: a round writes to some places of each layer.
+    /// Rings need nothing: a row that is read is one that was kept.
     fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, CudaError> {
         if let (Some(first), Some(compressed)) = (regions.first(), self.compressed) {
             let [from, to] = compressed.state_and_aside(first.place);

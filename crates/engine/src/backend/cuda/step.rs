@@ -74,6 +74,11 @@ impl Steps {
         self.prepared = None;
     }
 
+    /// Work of a batch is under way that nothing has awaited.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.running || self.unended
+    }
+
     /// The row of logits of `token` when the running step computes it.
     pub(super) fn coming_row(&self, token: usize) -> Option<usize> {
         (self.running && token < self.head_rows).then_some(token)
@@ -251,21 +256,24 @@ impl CudaBackend {
             self.products(self.register(mixture.router_input), &jobs, false)?;
         }
         self.add_router_biases(layer, mixture)?;
-        let replaced = self
-            .routing
-            .replaces()
+        let drafts = self.drafts_of(layer);
+        let replaced = (self.routing.replaces() && drafts.is_none())
             .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
         let place = layer.index() * pairs * 4;
-        let route = self.routing_of(layer, mixture, replaced, place, true);
+        let mut route = self.routing_of(layer, mixture, replaced, place, drafts.is_none());
+        if let Some(drafts) = drafts {
+            drafts.redirect(&mut route);
+        }
+        let (device, shapes) = (self.stream.device(), self.experts.shapes(layer));
         let within = norm.is_some()
+            && drafts.is_none()
             && !self.experts.residency.can_move()
-            && launch::step_serves_routing(
-                self.stream.device(),
-                self.experts.shapes(layer),
-                &route,
-            );
+            && launch::step_serves_routing(device, shapes, &route);
         if !within {
             launch::route(&self.stream, tokens, &route)?;
+        }
+        if drafts.is_some() {
+            launch::leave_out_absent(&self.stream, route.chosen, route.weights, route.addresses)?;
         }
         let step = ExpertStep {
             x: normed,

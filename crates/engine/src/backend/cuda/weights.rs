@@ -70,9 +70,12 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     {
         return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
     }
-    if options.layers.end == config.layers.len()
-        && !config.layers.last().is_some_and(|layer| layer.feed_forward.has_mixture())
-    {
+    if config.head && options.layers != (0..config.layers.len()) {
+        let found = "a head is computed on one device: use --draft ngram";
+        return Err(EngineError::Request(found.to_owned()));
+    }
+    let last = config.trunk_layers() - 1;
+    if options.layers.contains(&last) && !config.layers[last].feed_forward.has_mixture() {
         let problem = "has a last layer without experts, with which the CUDA backend cannot end a \
                        step: use --device cpu";
         return Err(EngineError::Config { key: "mlp_layer_types", problem: problem.to_owned() });

@@ -210,7 +210,8 @@ impl<'a> Bench<'a> {
         Ok((check, tokens.len()))
     }
 
-    /// As [`Bench::decode`], with drafts that are right as often as was asked for.
+    /// As [`Bench::decode`], with drafts that are right as often as was asked for. Those of a head are made for their
+    /// time alone.
     fn decode_rounds(
         &mut self,
         sequence: SequenceId,
@@ -227,6 +228,10 @@ impl<'a> Bench<'a> {
                 *wrong = (*wrong + 1) % self.vocabulary as u32;
             }
             let engine = &mut self.loaded.engine;
+            if engine.config().head && drafts > 0 {
+                let mut drafted = Vec::with_capacity(drafts);
+                engine.backend().draft(sequence, tokens[done], drafts, &mut drafted);
+            }
             engine.step(&[Run { sequence, tokens: &run }], self.interrupt.flag())?;
             // Rows are looked at in order until one differs from its draft, as an answer would.
             for row in 0..kept {

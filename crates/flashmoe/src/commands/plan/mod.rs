@@ -233,7 +233,7 @@ fn head(plan: &Plan) -> Option<(u64, String)> {
     let experts = ByteSize(experts);
     let used = match plan.config.head {
         true => "in the parts above",
-        false => "not loaded: --draft head, or auto on the processor, loads it",
+        false => "not loaded: --draft head or auto loads it, on the processor or an NVIDIA GPU",
     };
     Some((weights, format!("and experts of {experts}, {used}")))
 }

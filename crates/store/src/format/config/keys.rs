@@ -130,7 +130,7 @@ keys! {
         "which layers have experts.";
     NUM_NEXTN_PREDICT_LAYERS: Size = "num_nextn_predict_layers", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("0"), Size(0..=64),
-        "layers after the last that predict further tokens; they are not used.";
+        "layers after the last that predict further tokens, used for drafts where they are computed.";
     N_GROUP: Size = "n_group", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[(DEEPSEEK, "8"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups of experts.";

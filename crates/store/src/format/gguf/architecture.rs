@@ -123,6 +123,9 @@ const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwe
      (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 \
      to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 26B-A4B)";
 
+/// Families whose blocks beyond the trunk are ordinary layers of attention and experts.
+const HEADS: [Family; 3] = [Family::Qwen35Moe, Family::Qwen3Next, Family::Glm4Moe];
+
 /// Keys below the architecture's name that change the computation, and the values that do not.
 const WITHOUT_EFFECT: [(&str, &[f64]); 13] = [
     // The older name of `rope.scaling.factor`.
@@ -187,6 +190,8 @@ pub(super) struct Described {
     pub(super) trunk: usize,
     /// Blocks beyond the trunk.
     pub(super) further: usize,
+    /// Whether those are heads that are computed.
+    pub(super) heads: bool,
     /// For each layer of the trunk, whether the delta rule mixes its tokens.
     pub(super) linear: Vec<bool>,
     /// Rows of query, key and value in one matrix of attention.
@@ -272,6 +277,11 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     refuse_effects(&entries, known.family)?;
     entries.json.insert(keys::MODEL_TYPE.name().to_owned(), known.family.model_type().into());
     let (trunk, further) = layers(&mut entries)?;
+    let heads = HEADS.contains(&known.family);
+    if heads && further > 0 {
+        let key = entries.key("nextn_predict_layers");
+        entries.enter(&keys::NUM_NEXTN_PREDICT_LAYERS, key, further.into());
+    }
     entries.count(&keys::HIDDEN_SIZE, "embedding_length", true)?;
     vocabulary(&mut entries, found.rows)?;
     let names = known.family.expert_keys();
@@ -321,7 +331,7 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     let fused_rows = fused_rows(&config, known.family)?;
     let Architecture { second_norm, own, .. } = known;
     let factors = found.turning.is_some();
-    Ok(Described { config, second_norm, own, trunk, further, linear, fused_rows, factors })
+    Ok(Described { config, second_norm, own, trunk, further, heads, linear, fused_rows, factors })
 }
 
 /// Whether a file says that it is of Gemma-4.

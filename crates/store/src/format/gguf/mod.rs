@@ -143,11 +143,12 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
     };
     let described = architecture::describe(&metadata, found)?;
     let file = |id: FileId| files[id.0 as usize].path.as_path();
-    let (raw, skipped) = translate(&described, tensors, &file)?;
+    let (raw, mut skipped) = translate(&described, tensors, &file)?;
     let dimensions = Dimensions::read(&described.config)?;
     let none = Quantization::default();
     let schemes = Schemes::Config(&none);
     let found = assemble::assemble(metadata.path(), &files, raw, dimensions, &schemes)?;
+    skipped.extend(found.skipped);
     let vocabulary = Vocabulary::read(metadata, described.config.get(&keys::VOCAB_SIZE)?)?;
     let generation_config = vocabulary.generation_config();
     let tokenizer_config = vocabulary.tokenizer_config();
@@ -183,6 +184,7 @@ fn translate<'a>(
     let layers = Layers {
         trunk: described.trunk,
         further: described.further,
+        heads: described.heads,
         second_norm: described.second_norm,
         own: described.own,
         linear: &described.linear,
@@ -199,8 +201,13 @@ fn translate<'a>(
         }
     }
     for (file, tensor) in tensors {
+        let beyond = layers.beyond(&tensor.name).is_some();
         match layers.meaning(&tensor.name) {
             Meaning::Skipped => skipped.push(tensor.name),
+            // A head in a type that is not read is none.
+            Meaning::Canonical(_) if beyond && tensor.ggml.encoding().is_none() => {
+                skipped.push(tensor.name);
+            }
             // Its factors were read with the keys.
             Meaning::Unknown if described.factors && tensor.name == gemma::FACTORS => {
                 skipped.push(tensor.name);

@@ -156,12 +156,24 @@ const HEAD_OF_STREAMS: [(&str, &str); 3] = [
     ("output_hc_scale.weight", "hc_head.gain"),
 ];
 
+/// What a block beyond the trunk has besides, where it is a head as an ordinary layer is (`format/head.rs`).
+const NEXTN: [(&str, &str); 6] = [
+    ("nextn.eh_proj.weight", "eh_proj"),
+    ("nextn.enorm.weight", "enorm"),
+    ("nextn.hnorm.weight", "hnorm"),
+    ("nextn.shared_head_norm.weight", "shared_head.norm"),
+    ("nextn.shared_head_head.weight", "shared_head.head"),
+    ("nextn.embed_tokens.weight", "embed_tokens"),
+];
+
 /// What the layers of a model are, as far as names depend on it.
 pub(super) struct Layers<'a> {
     /// Layers of the trunk; blocks beyond them predict further tokens.
     pub(super) trunk: usize,
     /// Blocks beyond the trunk.
     pub(super) further: usize,
+    /// Whether those are heads that are computed.
+    pub(super) heads: bool,
     /// Name of the norm before the experts.
     pub(super) second_norm: &'a str,
     /// Names that this architecture has besides, or that mean something else in it.
@@ -204,7 +216,7 @@ impl Layers<'_> {
         }
         let Some((layer, rest)) = layer(name) else { return Meaning::Unknown };
         if self.beyond(name).is_some() {
-            return Meaning::Skipped;
+            return if self.heads { self.of_head(layer, rest) } else { Meaning::Skipped };
         }
         if layer >= self.trunk {
             return Meaning::Unknown;
@@ -222,6 +234,18 @@ impl Layers<'_> {
                 None if lone_expert(rest) => return Meaning::LoneExpert,
                 None => return Meaning::Unknown,
             },
+        };
+        Meaning::Canonical(format!("layers.{layer}.{rest}"))
+    }
+
+    /// The meaning of a tensor of a head. A head is no part of any answer: what it is not known to have makes it none
+    /// when its tensors are assembled, under a name that says so.
+    fn of_head(&self, layer: usize, rest: &str) -> Meaning {
+        let known = NEXTN.iter().chain(self.own).chain(&LAYER);
+        let rest = match rest {
+            "attn_qkv.weight" => return Meaning::FusedAttention { layer },
+            rest if rest == self.second_norm => "post_attention_layernorm",
+            rest => known.clone().find(|it| it.0 == rest).map_or(rest, |it| it.1),
         };
         Meaning::Canonical(format!("layers.{layer}.{rest}"))
     }
@@ -243,6 +267,7 @@ mod tests {
         let layers = Layers {
             trunk: 2,
             further: 1,
+            heads: false,
             second_norm: "post_attention_norm.weight",
             own: &[],
             linear: &[true, false],
@@ -264,6 +289,18 @@ mod tests {
             ("rope_freqs.weight", Meaning::Unknown),
         ] {
             assert_eq!(layers.meaning(name), expected, "{name}");
+        }
+        let of_heads = Layers { heads: true, ..layers };
+        for (name, expected) in [
+            ("blk.2.nextn.eh_proj.weight", canonical("layers.2.eh_proj")),
+            ("blk.2.nextn.shared_head_norm.weight", canonical("layers.2.shared_head.norm")),
+            ("blk.2.post_attention_norm.weight", canonical("layers.2.post_attention_layernorm")),
+            ("blk.2.ffn_up_exps.weight", canonical("layers.2.mlp.switch_mlp.up_proj")),
+            ("blk.2.attn_qkv.weight", Meaning::FusedAttention { layer: 2 }),
+            ("blk.2.nextn.other.weight", canonical("layers.2.nextn.other.weight")),
+            ("blk.3.attn_q.weight", Meaning::Unknown),
+        ] {
+            assert_eq!(of_heads.meaning(name), expected, "{name}");
         }
         let layers = Layers { own: &GPT_OSS, linear: &[false, false], ..layers };
         for (name, expected) in [

@@ -449,6 +449,27 @@ impl World {
         Ok(misses)
     }
 
+    /// Drafts that chose these keys: what has a word is there. Gives the keys without one.
+    pub(super) fn draft(&mut self, chosen: &[u32]) -> Vec<u32> {
+        self.residency.begin_draft();
+        self.check();
+        let words = self.residency.placement.words().to_vec();
+        for &key in chosen {
+            match words[key as usize] {
+                0 => {}
+                word if word >= DEVICE << 1 => self.check_host(key, word),
+                word => {
+                    let slot = (word - DEVICE) as usize / RECORD;
+                    assert_eq!(self.memory.borrow().slots[slot], word_of(key), "record {key}");
+                }
+            }
+        }
+        let experts = self.shape.experts;
+        let expert = move |key: &u32| ExpertId((*key as usize % experts) as u16);
+        self.residency.end_draft(chosen.iter().map(expert));
+        chosen.iter().copied().filter(|&key| words[key as usize] == 0).collect()
+    }
+
     /// A record of the host tier lies where a word says, unless its slot went to another since the step read it.
     fn check_host(&self, key: u32, word: u64) {
         let (layer, expert) = self.residency.placement.record(key);

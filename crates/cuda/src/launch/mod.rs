@@ -6,7 +6,7 @@
 pub use crate::abi::{
     BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FROM_COPY,
     GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROUND_PLACES,
-    ROW_DIM, STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
+    ROW_DIM, STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, UNIT_DIM, WEIGHED,
 };
 use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Device, Matrix, Span, Stream};
@@ -153,6 +153,11 @@ kernels! {
     PoolRows = "pool_rows", KeepGates = "keep_gates", TransposeRows = "transpose_rows",
     ScoreRows = "score_rows", ChooseRows = "choose_rows", AttendRows = "attend_rows",
     JoinRowParts = "join_row_parts",
+    NormStreams = "norm_streams", ActivateGates = "activate_gates", MergeGated = "merge_gated",
+    InjectStreams = "inject_streams", GatherRows = "gather_rows", GateValues = "gate_values",
+    MixNgrams = "mix_ngrams", KeepNgrams = "keep_ngrams", TurnIndexQueries = "turn_index_queries",
+    MakeIndexKeys = "make_index_keys", KeepIndexKeys = "keep_index_keys", ScoreUnits = "score_units",
+    AttendUnits = "attend_units", JoinUnitParts = "join_unit_parts",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -324,8 +329,11 @@ mod compressed_attention;
 mod draw;
 mod expert_tiles;
 mod experts;
+mod gated_streams;
+mod indexed;
 mod latent;
 mod mixer;
+mod ngrams;
 mod parts;
 mod rounds;
 mod sandwich;
@@ -341,8 +349,11 @@ pub use compressed_attention::*;
 pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
+pub use gated_streams::*;
+pub use indexed::*;
 pub use latent::*;
 pub use mixer::*;
+pub use ngrams::*;
 pub use parts::*;
 pub use rounds::*;
 pub use sandwich::*;
@@ -363,8 +374,11 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         draw::LAYOUTS,
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
+        gated_streams::LAYOUTS,
+        indexed::LAYOUTS,
         latent::LAYOUTS,
         mixer::LAYOUTS,
+        ngrams::LAYOUTS,
         parts::LAYOUTS,
         rounds::LAYOUTS,
         sandwich::LAYOUTS,

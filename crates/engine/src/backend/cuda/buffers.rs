@@ -13,6 +13,7 @@ use store::LayerId;
 use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
 use super::rounds::RoundSizes;
+use super::side_buffers::SideSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{AttentionConfig, ModelConfig};
@@ -72,6 +73,8 @@ pub(super) struct Sizes {
     pub(super) split: [usize; 2],
     /// Of models with compressed attention.
     pub(super) compressed: Option<CompressedSizes>,
+    /// Of models with layers of n-grams or of attention to chosen keys.
+    pub(super) side: Option<SideSizes>,
     /// Of models with layers that keep a window of keys and values alone.
     pub(super) windows: Option<WindowSizes>,
     /// What sequences carry.
@@ -129,6 +132,7 @@ impl Sizes {
                     .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
             compressed: CompressedSizes::new(config, options),
+            side: SideSizes::new(config, options, &layout),
             windows: WindowSizes::new(&layout, options),
             layout,
         }
@@ -142,6 +146,10 @@ impl Sizes {
     fn attention_scratch(&self) -> usize {
         if self.compressed.is_some() {
             return 0;
+        }
+        let side = self.side.as_ref();
+        if let Some(scratch) = side.and_then(|side| side.attention_scratch(&self.attention)) {
+            return scratch;
         }
         let tokens = STEP_TOKENS.min(self.tokens);
         match &self.latent {
@@ -202,12 +210,13 @@ impl Sizes {
         (self.cache_sides * self.attention_layers * self.cache_layer + compressed) as u64
     }
 
-    /// Bytes of recurrent states and tails, and of windows.
+    /// Bytes of recurrent states and tails, of windows, and of what layers keep in addition.
     pub(super) fn recurrent_bytes(&self) -> u64 {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
         let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
-        (states + 4 * self.round_values() + compressed + windows) as u64
+        let side = self.side.as_ref().map_or(0, SideSizes::state_bytes);
+        (states + 4 * self.round_values() + compressed + windows + side) as u64
     }
 
     /// Values of what delta layers are fed in rounds, of all sequences.
@@ -243,7 +252,8 @@ impl Sizes {
             + self.ranked();
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::scratch_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::scratch_bytes);
-        (4 * (floats + words) + 8 * long + compressed + windows) as u64
+        let side = self.side.as_ref().map_or(0, SideSizes::scratch_bytes);
+        (4 * (floats + words) + 8 * long + compressed + windows + side) as u64
     }
 }
 

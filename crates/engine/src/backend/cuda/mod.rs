@@ -25,9 +25,12 @@ mod draw;
 mod experts;
 mod fuse;
 mod fused;
+mod gated_streams;
 mod growth;
+mod indexed;
 mod latent;
 mod mixer;
+mod ngrams;
 mod ops;
 mod prefetch;
 mod products;
@@ -36,6 +39,7 @@ mod requirements;
 mod rounds;
 mod router;
 mod sandwich;
+mod side_buffers;
 mod slots;
 mod speed;
 mod state;
@@ -62,9 +66,11 @@ use self::experts::Experts;
 pub use self::fuse::describe;
 use self::fuse::{Kind, Launch};
 use self::growth::Growth;
+use self::ngrams::Ngrams;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
 use self::rounds::DeltaWeights;
+use self::side_buffers::Side;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 use self::weights::{check_encodings, check_limits, load_trunk};
@@ -116,6 +122,10 @@ pub struct CudaBackend {
     buffers: Buffers,
     /// Of models with compressed attention.
     compressed: Option<Compressed>,
+    /// Of models with layers of n-grams or of attention to chosen keys.
+    side: Option<Side>,
+    /// Of models with layers of n-grams, once their rows can be had.
+    ngrams: Option<Ngrams>,
     /// Of models with layers that keep a window of keys and values alone.
     windows: Option<Windows>,
     /// Where keys and values share memory with experts' slots.
@@ -191,6 +201,7 @@ impl CudaBackend {
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
         let compressed = Compressed::load(&device, &config, catalog, &options)?;
         let windows = Windows::new(&device, &sizes)?;
+        let side = sizes.side.as_ref().map(|sizes| Side::new(&device, sizes)).transpose()?;
         let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
         // A shared expert without a gate has the whole weight: the sigmoid of infinity is one.
@@ -229,6 +240,8 @@ impl CudaBackend {
             windowed_frequencies,
             buffers,
             compressed,
+            side,
+            ngrams: None,
             windows,
             growth,
             experts,
@@ -377,7 +390,7 @@ impl Backend for CudaBackend {
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.sizes.logit_rows)?;
-        let first = self.step_head(tokens, norm.expect(super::NORM_BEFORE_HEAD), head)?;
+        let first = self.step_head(tokens, norm, head)?;
         let vocabulary = self.sizes.vocabulary;
         let out = &mut self.host_logits[..tokens.len() * vocabulary];
         for (index, row) in out.chunks_exact_mut(vocabulary).enumerate() {
@@ -393,7 +406,6 @@ impl Backend for CudaBackend {
         norm: Option<VectorId>,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
-        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         Some(self.step_most_likely(token, norm, head))
     }
 
@@ -405,7 +417,6 @@ impl Backend for CudaBackend {
         wanted: Wanted,
         out: &mut Ranked,
     ) -> Option<Result<(), EngineError>> {
-        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         self.ranks().then(|| self.rank_row(token, norm, head, wanted, out))
     }
 
@@ -418,6 +429,9 @@ impl Backend for CudaBackend {
         let mut counters = self.experts.residency.counters();
         if let Some(prefetch) = &self.prefetch {
             prefetch.count(&mut counters.device.prefetched);
+        }
+        if let Some(ngrams) = &self.ngrams {
+            ngrams.count(&mut counters.rows);
         }
         let all = || self.sizes.key_value_bytes();
         counters.device.cache_bytes = self.growth.as_ref().map_or_else(all, Growth::cache_bytes);

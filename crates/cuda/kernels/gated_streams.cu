@@ -13,7 +13,7 @@ struct NormStreamsArguments {
 };
 
 // What each value of a row is multiplied by in an RMS norm, before its weight.
-__device__ inline float inverse_rms(const float* row, uint32_t width, float epsilon, float* scratch) {
+__device__ inline float norm_factor(const float* row, uint32_t width, float epsilon, float* scratch) {
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < width; i += blockDim.x) sum = fmaf(row[i], row[i], sum);
     return 1.0f / sqrtf(block_sum(sum, scratch) / float(width) + epsilon);
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) norm_streams(const __grid_cons
     __shared__ float scratch[32];
     size_t first = (size_t(blockIdx.y) * a.count + blockIdx.x) * a.hidden;
     const float* weight = a.weight + size_t(blockIdx.x) * a.hidden;
-    float factor = inverse_rms(a.x + first, a.hidden, a.epsilon, scratch);
+    float factor = norm_factor(a.x + first, a.hidden, a.epsilon, scratch);
     const float* x = a.x + first;
     for (uint32_t i = threadIdx.x; i < a.hidden; i += blockDim.x) a.out[first + i] = x[i] * factor * weight[i];
 }

@@ -24,8 +24,8 @@ extern "C" __global__ void __launch_bounds__(256) gate_values(const __grid_const
     size_t first = (size_t(blockIdx.y) * a.count + blockIdx.x) * a.hidden, stream = size_t(blockIdx.x) * a.hidden;
     const float *query = a.streams + first, *value = a.value + size_t(blockIdx.y) * a.hidden;
     float *row = a.values + first, *seen = a.seen + first;
-    float of_key = inverse_rms(row, a.hidden, a.epsilon, scratch);
-    float of_query = inverse_rms(query, a.hidden, a.epsilon, scratch);
+    float of_key = norm_factor(row, a.hidden, a.epsilon, scratch);
+    float of_query = norm_factor(query, a.hidden, a.epsilon, scratch);
     float dot = 0.0f;
     for (uint32_t i = threadIdx.x; i < a.hidden; i += blockDim.x) {
         float key = row[i] * of_key * a.key_norm[stream + i];
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256) gate_values(const __grid_const
     float gate = sigmoid(agreement > 0.0f ? root : agreement < 0.0f ? -root : agreement);
     // A thread reads again what it has written.
     for (uint32_t i = threadIdx.x; i < a.hidden; i += blockDim.x) row[i] = gate * value[i];
-    float factor = inverse_rms(row, a.hidden, a.epsilon, scratch);
+    float factor = norm_factor(row, a.hidden, a.epsilon, scratch);
     for (uint32_t i = threadIdx.x; i < a.hidden; i += blockDim.x) seen[i] = row[i] * factor * a.norm[stream + i];
 }
 

@@ -324,6 +324,7 @@ fn every_token_finds_what_the_tokens_before_it_left() {
         "deepseek-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",
+        "flash-next-calm-hf",
     ] {
         let layout = layout(case);
         let mut state = 0x5eed_u64;

@@ -17,7 +17,7 @@ use crate::EngineError;
 use crate::drafts::ROUND_TOKENS;
 use crate::model::config::ModelConfig;
 use crate::model::ngram::{NgramConfig, NgramHash, NgramMixing};
-use crate::sequences::{Part, Sequences, SnapshotPart, Span};
+use crate::sequences::{Part, SnapshotPart, Span};
 
 /// The rows of the layers of n-grams that the device computes.
 pub(super) struct Ngrams {
@@ -315,9 +315,48 @@ impl CudaBackend {
     }
 }
 
-/// The sequences, where ids of all tokens are known.
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::sequences::SequenceId;
+
+    /// Rows do not depend on where a text was cut, in how many runs of a batch it comes, or on rounds that were undone.
+    #[test]
+    fn rows_are_those_of_the_whole_text_wherever_it_is_cut() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = folder.join("../../tests/golden/flash-next-calm-hf/model");
+        let config = ModelConfig::read(&store::format::open(&folder).unwrap().config).unwrap();
+        let shape = config.ngrams.unwrap();
+        let (hash, sequence) = (&shape.hashes[0], SequenceId(1));
+        let text: Vec<u32> = (0..90).map(|at| at * 37 % 19).collect();
+        let span = |first: usize, position: usize, tokens: usize| Span {
+            sequence,
+            first,
+            tokens,
+            position,
+            base: 0,
+        };
+        let mut whole = Vec::new();
+        let nothing = TokenIds::new(&shape, 2);
+        find_rows(hash, (&[span(0, 0, 90)], &text), &nothing, &mut whole);
+        assert_eq!(whole.len(), 90 * shape.rows());
+        let expected = |from: usize, to: usize| &whole[from * shape.rows()..to * shape.rows()];
+        let mut ids = TokenIds::new(&shape, 2);
+        let (mut at, mut rows) = (0, Vec::new());
+        for (turn, tokens) in [1, 1, 2, 30, 1, 8, 3, 1, 20, 5].into_iter().enumerate() {
+            // Two runs of one batch; every other time wrong tokens first, as a round that was undone leaves them.
+            let (half, batch) = (tokens / 2, &text[at..at + tokens]);
+            if turn % 2 == 1 && at > 0 {
+                ids.append(&span(0, at, ROUND_TOKENS), &[99; ROUND_TOKENS]);
+            }
+            let spans = [span(0, at, half), span(half, at + half, tokens - half)];
+            let spans = if half > 0 { &spans[..] } else { &spans[1..] };
+            find_rows(hash, (spans, batch), &ids, &mut rows);
+            assert_eq!(rows, expected(at, at + tokens), "{tokens} tokens from {at}");
+            spans.iter().for_each(|span| ids.append(span, batch));
+            at += tokens;
+        }
+    }
 }

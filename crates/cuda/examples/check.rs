@@ -31,6 +31,10 @@ mod compressed;
 mod delta;
 #[path = "check_parts/few.rs"]
 mod few;
+#[path = "check_parts/gated.rs"]
+mod gated;
+#[path = "check_parts/indexed.rs"]
+mod indexed;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
@@ -518,6 +522,8 @@ pub(crate) fn run(seed: u64) {
     bench.plane_experts(&pinned);
     bench.waiting(&pinned);
     bench.routing();
+    bench.gated();
+    bench.indexed();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

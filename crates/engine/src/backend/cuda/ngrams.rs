@@ -7,9 +7,9 @@
 
 use cuda::launch::{self, NgramMix, NgramValues};
 use cuda::{CudaError, Device, PinnedBuffer};
-use kernels::format::{Matrix, decode_row};
+use kernels::format::{Encoding, Matrix, decode_row};
 use store::LayerId;
-use store::rows::{RowCounters, RowStore, Ticket};
+use store::rows::{RowCounters, RowStore, Rows, Ticket};
 
 use super::buffers::Input;
 use super::{CudaBackend, CudaOptions, Mode, Register};
@@ -18,6 +18,10 @@ use crate::drafts::ROUND_TOKENS;
 use crate::model::config::ModelConfig;
 use crate::model::ngram::{NgramConfig, NgramHash, NgramMixing};
 use crate::sequences::{Part, SnapshotPart, Span};
+
+/// Rows of a prompt that a thread decodes at least, and most threads: a chunk of 4,096 tokens has 65,536 rows.
+const THREAD_ROWS: usize = 2048;
+const THREADS_MAX: usize = 8;
 
 /// The rows of the layers of n-grams that the device computes.
 pub(super) struct Ngrams {
@@ -29,8 +33,6 @@ pub(super) struct Ngrams {
     pinned: PinnedBuffer<f32>,
     /// Values of a layer's rows of a whole batch.
     layer_values: usize,
-    /// One row, decoded.
-    row: Vec<f32>,
 }
 
 struct NgramSource {
@@ -99,6 +101,22 @@ fn find_rows(
     }
 }
 
+/// Decodes rows to pinned memory, one after the other from value `start` on.
+fn leave_rows(
+    rows: &Rows,
+    (encoding, columns): (Encoding, usize),
+    wanted: &[u64],
+    pinned: &PinnedBuffer<f32>,
+    start: usize,
+) {
+    let mut row = vec![0.0; columns];
+    for (index, &number) in wanted.iter().enumerate() {
+        let matrix = Matrix::new(encoding, 1, columns, rows.row(number), &[], &[]);
+        decode_row(&matrix.expect("a row is whole"), 0, &mut row);
+        pinned.hand_over(start + index * columns, row.iter().copied());
+    }
+}
+
 /// The layers of n-grams that the device computes, with their hashes.
 fn computed<'a>(
     ngrams: &'a NgramConfig,
@@ -144,7 +162,6 @@ impl Ngrams {
             tokens: Vec::with_capacity(options.batch_tokens),
             pinned,
             layer_values,
-            row: vec![0.0; shape.columns()],
         }))
     }
 
@@ -189,11 +206,21 @@ impl Ngrams {
             let ticket = source.ticket.take().unwrap_or_else(|| source.store.ask(&source.wanted));
             let rows = source.store.wait(ticket)?;
             let (encoding, columns) = (source.store.encoding(), source.store.columns());
-            for (index, &number) in source.wanted.iter().enumerate() {
-                let matrix = Matrix::new(encoding, 1, columns, rows.row(number), &[], &[]);
-                decode_row(&matrix.expect("a row is whole"), 0, &mut self.row);
-                let start = place * self.layer_values + index * columns;
-                self.pinned.hand_over(start, self.row.iter().copied());
+            let start = place * self.layer_values;
+            let threads = (source.wanted.len() / THREAD_ROWS).clamp(1, THREADS_MAX);
+            if threads == 1 {
+                leave_rows(&rows, (encoding, columns), &source.wanted, &self.pinned, start);
+            } else {
+                let each = source.wanted.len().div_ceil(threads);
+                std::thread::scope(|scope| {
+                    for (part, wanted) in source.wanted.chunks(each).enumerate() {
+                        let (rows, pinned) = (&rows, &self.pinned);
+                        let start = start + part * each * columns;
+                        scope.spawn(move || {
+                            leave_rows(rows, (encoding, columns), wanted, pinned, start);
+                        });
+                    }
+                });
             }
             source.filled = true;
         }

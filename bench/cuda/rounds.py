@@ -102,7 +102,7 @@ def main():
         models = []
     elif not models:
         folders = sorted(pathlib.Path("tests/golden").glob("*/model/tokenizer.json"))
-        models = [folder.parent for folder in folders if not folder.parts[2].startswith(("dsv4", "flash-next"))]
+        models = [folder.parent for folder in folders if not folder.parts[2].startswith("dsv4")]
         models.append(pathlib.Path("models/demo"))
     failed = 0
     with tempfile.TemporaryDirectory() as folder:

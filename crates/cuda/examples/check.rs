@@ -31,8 +31,12 @@ mod compressed;
 mod delta;
 #[path = "check_parts/few.rs"]
 mod few;
+#[path = "check_parts/gated.rs"]
+mod gated;
 #[path = "check_parts/head.rs"]
 mod head;
+#[path = "check_parts/indexed.rs"]
+mod indexed;
 #[path = "check_parts/latent.rs"]
 mod latent;
 #[path = "check_parts/pages.rs"]
@@ -540,6 +544,8 @@ pub(crate) fn run(seed: u64) {
     bench.waiting(&pinned);
     bench.routing();
     bench.head();
+    bench.gated();
+    bench.indexed();
     let size = 256 << 20;
     let (from, to) =
         (DeviceBuffer::new(&device, size).unwrap(), DeviceBuffer::new(&device, size).unwrap());

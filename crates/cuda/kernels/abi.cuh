@@ -50,6 +50,10 @@ constexpr uint32_t STREAMS_LIMIT = 8;
 constexpr uint32_t ROW_DIM = 512;
 // Most values of a key by which compressed rows are chosen.
 constexpr uint32_t INDEX_DIM = 128;
+// Most values of a head of attention to chosen keys.
+constexpr uint32_t UNIT_DIM = 256;
+// Most parts that the chosen keys of a step's token are cut into.
+constexpr uint32_t UNIT_PARTS = 32;
 // Values of a cached row of eight bits that share a scale.
 constexpr uint32_t Q8_GROUP = 32;
 // Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.

@@ -15,7 +15,7 @@ struct ScoreArguments {
     uint32_t bytes;
     uint32_t top;                // rows that a token sees at most
     uint32_t stride;
-    uint32_t padding;
+    uint32_t together;           // `score_units`: tokens of one run that a block scores for
 };
 
 // Rows that one block scores.

@@ -139,8 +139,8 @@ FIELD(ScoreArguments, chosen, layouts::Word, 112); FIELD(ScoreArguments, heads, 
 FIELD(ScoreArguments, dim, uint32_t, 124); FIELD(ScoreArguments, kind, uint32_t, 128);
 FIELD(ScoreArguments, place, uint32_t, 132); FIELD(ScoreArguments, bytes, uint32_t, 136);
 FIELD(ScoreArguments, top, uint32_t, 140); FIELD(ScoreArguments, stride, uint32_t, 144);
-FIELD(ScoreArguments, padding, uint32_t, 148);
-KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments);
+FIELD(ScoreArguments, together, uint32_t, 148);
+KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments); KERNEL(score_units, ScoreArguments);
 
 STRUCTURE(RowAttentionArguments, 176);
 FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 88);
@@ -248,6 +248,48 @@ FIELD(TakeDraftArguments, drafted, layouts::Word, 32); FIELD(TakeDraftArguments,
 FIELD(TakeDraftArguments, used, layouts::Word, 48); FIELD(TakeDraftArguments, k, uint32_t, 56);
 FIELD(TakeDraftArguments, padding, uint32_t, 60);
 KERNEL(take_draft, TakeDraftArguments);
+STRUCTURE(NormStreamsArguments, 40);
+FIELD(NormStreamsArguments, x, layouts::Word, 0); FIELD(NormStreamsArguments, weight, layouts::Word, 8);
+FIELD(NormStreamsArguments, out, layouts::Word, 16); FIELD(NormStreamsArguments, hidden, uint32_t, 24);
+FIELD(NormStreamsArguments, count, uint32_t, 28); FIELD(NormStreamsArguments, epsilon, float, 32);
+FIELD(NormStreamsArguments, padding, uint32_t, 36);
+KERNEL(norm_streams, NormStreamsArguments);
+
+STRUCTURE(GateStreamsArguments, 32);
+FIELD(GateStreamsArguments, values, layouts::Word, 0); FIELD(GateStreamsArguments, gates, layouts::Word, 8);
+FIELD(GateStreamsArguments, block, layouts::Word, 16); FIELD(GateStreamsArguments, width, uint32_t, 24);
+FIELD(GateStreamsArguments, count, uint32_t, 28);
+KERNEL(activate_gates, GateStreamsArguments); KERNEL(merge_gated, GateStreamsArguments);
+KERNEL(inject_streams, GateStreamsArguments);
+
+STRUCTURE(GatherArguments, 32);
+FIELD(GatherArguments, x, layouts::Word, 0); FIELD(GatherArguments, rows, layouts::Word, 8);
+FIELD(GatherArguments, out, layouts::Word, 16); FIELD(GatherArguments, width, uint32_t, 24);
+FIELD(GatherArguments, padding, uint32_t, 28);
+KERNEL(gather_rows, GatherArguments);
+
+STRUCTURE(IndexArguments, 152);
+FIELD(IndexArguments, rows, SequenceRows, 0); FIELD(IndexArguments, both, layouts::Word, 88);
+FIELD(IndexArguments, query_norm, layouts::Word, 96); FIELD(IndexArguments, key_norm, layouts::Word, 104);
+FIELD(IndexArguments, frequencies, layouts::Word, 112); FIELD(IndexArguments, heads, uint32_t, 120);
+FIELD(IndexArguments, dim, uint32_t, 124); FIELD(IndexArguments, rotated, uint32_t, 128);
+FIELD(IndexArguments, kind, uint32_t, 132); FIELD(IndexArguments, place, uint32_t, 136);
+FIELD(IndexArguments, bytes, uint32_t, 140); FIELD(IndexArguments, epsilon, float, 144);
+FIELD(IndexArguments, magnitude, float, 148);
+KERNEL(turn_index_queries, IndexArguments); KERNEL(make_index_keys, IndexArguments);
+KERNEL(keep_index_keys, IndexArguments);
+
+STRUCTURE(UnitAttentionArguments, 104);
+FIELD(UnitAttentionArguments, query, layouts::Word, 0); FIELD(UnitAttentionArguments, cache_keys, layouts::Word, 8);
+FIELD(UnitAttentionArguments, cache_values, layouts::Word, 16); FIELD(UnitAttentionArguments, out, layouts::Word, 24);
+FIELD(UnitAttentionArguments, partial, layouts::Word, 32); FIELD(UnitAttentionArguments, positions, layouts::Word, 40);
+FIELD(UnitAttentionArguments, sequences, layouts::Word, 48); FIELD(UnitAttentionArguments, chosen, layouts::Word, 56);
+FIELD(UnitAttentionArguments, query_heads, uint32_t, 64); FIELD(UnitAttentionArguments, key_value_heads, uint32_t, 68);
+FIELD(UnitAttentionArguments, dim, uint32_t, 72); FIELD(UnitAttentionArguments, context, uint32_t, 76);
+FIELD(UnitAttentionArguments, kv_type, uint32_t, 80); FIELD(UnitAttentionArguments, unit, uint32_t, 84);
+FIELD(UnitAttentionArguments, top, uint32_t, 88); FIELD(UnitAttentionArguments, parts, uint32_t, 92);
+FIELD(UnitAttentionArguments, part_keys, uint32_t, 96); FIELD(UnitAttentionArguments, scale, float, 100);
+KERNEL(attend_units, UnitAttentionArguments); KERNEL(join_unit_parts, UnitAttentionArguments);
 
 STRUCTURE(LatentRowArguments, 80);
 FIELD(LatentRowArguments, rows, layouts::Word, 0); FIELD(LatentRowArguments, norm, layouts::Word, 8);
@@ -352,11 +394,29 @@ FIELD(DeltaChunkArguments, padding, uint32_t, 100);
 KERNEL(delta_prepare, DeltaChunkArguments); KERNEL(delta_chunk_16, DeltaChunkArguments);
 KERNEL(delta_chunk_32, DeltaChunkArguments);
 
-STRUCTURE(GatedNormArguments, 32);
+STRUCTURE(GatedNormArguments, 40);
 FIELD(GatedNormArguments, x, layouts::Word, 0); FIELD(GatedNormArguments, z, layouts::Word, 8);
 FIELD(GatedNormArguments, weight, layouts::Word, 16); FIELD(GatedNormArguments, dim, uint32_t, 24);
-FIELD(GatedNormArguments, epsilon, float, 28);
+FIELD(GatedNormArguments, epsilon, float, 28); FIELD(GatedNormArguments, by_sigmoid, uint32_t, 32);
+FIELD(GatedNormArguments, padding, uint32_t, 36);
 KERNEL(gated_norm, GatedNormArguments);
+
+STRUCTURE(GateValuesArguments, 72);
+FIELD(GateValuesArguments, value, layouts::Word, 0); FIELD(GateValuesArguments, streams, layouts::Word, 8);
+FIELD(GateValuesArguments, key_norm, layouts::Word, 16); FIELD(GateValuesArguments, query_norm, layouts::Word, 24);
+FIELD(GateValuesArguments, norm, layouts::Word, 32); FIELD(GateValuesArguments, values, layouts::Word, 40);
+FIELD(GateValuesArguments, seen, layouts::Word, 48); FIELD(GateValuesArguments, hidden, uint32_t, 56);
+FIELD(GateValuesArguments, count, uint32_t, 60); FIELD(GateValuesArguments, epsilon, float, 64);
+FIELD(GateValuesArguments, padding, uint32_t, 68);
+KERNEL(gate_values, GateValuesArguments);
+
+STRUCTURE(MixNgramsArguments, 144);
+FIELD(MixNgramsArguments, rows, SequenceRows, 0); FIELD(MixNgramsArguments, values, layouts::Word, 88);
+FIELD(MixNgramsArguments, seen, layouts::Word, 96); FIELD(MixNgramsArguments, weight, layouts::Word, 104);
+FIELD(MixNgramsArguments, streams, layouts::Word, 112); FIELD(MixNgramsArguments, ids, layouts::Word, 120);
+FIELD(MixNgramsArguments, width, uint32_t, 128); FIELD(MixNgramsArguments, kernel, uint32_t, 132);
+FIELD(MixNgramsArguments, apart, uint32_t, 136); FIELD(MixNgramsArguments, padding, uint32_t, 140);
+KERNEL(mix_ngrams, MixNgramsArguments); KERNEL(keep_ngrams, MixNgramsArguments);
 
 STRUCTURE(BiasArguments, 32);
 FIELD(BiasArguments, x, layouts::Word, 0); FIELD(BiasArguments, bias, layouts::Word, 8);

@@ -421,6 +421,8 @@ struct GatedNormArguments {
     const float* weight;     // [dim]
     uint32_t dim;
     float epsilon;
+    uint32_t by_sigmoid;     // 1: the sigmoid of z instead
+    uint32_t padding;
 };
 
 // RMS norm of each head times SiLU of z. Grid: heads of all tokens, 32 threads.
@@ -430,5 +432,7 @@ extern "C" __global__ void gated_norm(const __grid_constant__ GatedNormArguments
     float sum = 0.0f;
     for (uint32_t i = threadIdx.x; i < a.dim; i += 32) sum += x[i] * x[i];
     float scale = rsqrtf(warp_sum(sum) / float(a.dim) + a.epsilon);
-    for (uint32_t i = threadIdx.x; i < a.dim; i += 32) x[i] = x[i] * scale * a.weight[i] * silu(z[i]);
+    for (uint32_t i = threadIdx.x; i < a.dim; i += 32) {
+        x[i] = x[i] * scale * a.weight[i] * (a.by_sigmoid ? sigmoid(z[i]) : silu(z[i]));
+    }
 }

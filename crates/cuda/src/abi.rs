@@ -116,6 +116,10 @@ constants! {
     pub const ROW_DIM: usize = 512;
     /// Most values of a key by which compressed rows are chosen.
     pub const INDEX_DIM: usize = 128;
+    /// Most values of a head of attention to chosen keys.
+    pub const UNIT_DIM: usize = 256;
+    /// Most parts that the chosen keys of a step's token are cut into.
+    pub(crate) const UNIT_PARTS: usize = 32;
     /// Values of a cached row of eight bits that share a scale.
     pub(crate) const Q8_GROUP: usize = kernels::Q8_GROUP;
     /// Values that a record's list of places has for an expert: weight, scales and biases of gate, up and down.

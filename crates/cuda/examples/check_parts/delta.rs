@@ -131,7 +131,7 @@ impl Bench {
         let (plain, fused) = (self.random(tokens * columns), self.poison(tokens * columns));
         self.stream.copy(plain, fused).unwrap();
         let context = self.twin(outputs[0].0);
-        launch::gated_norm(&self.stream, tokens * 4, context, z, norm, 1e-6).unwrap();
+        launch::gated_norm(&self.stream, tokens * 4, context, (z, false), norm, 1e-6).unwrap();
         launch::linear(&self.stream, context, tokens, &[(output, plain)], true).unwrap();
         let input = StepInput::HeadNorm { x: outputs[0].0, gate: z, weight: norm, epsilon: 1e-6 };
         launch::step_linear(&self.stream, tokens, &input, &[StepJob::Add(output, fused)]).unwrap();

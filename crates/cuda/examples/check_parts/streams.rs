@@ -27,12 +27,12 @@ pub(super) fn normed(head: &mut [f32], weight: Option<&[f32]>) {
 }
 
 impl Bench {
-    pub(super) fn verdict(&self, case: &str, good: bool) {
+    pub(crate) fn verdict(&self, case: &str, good: bool) {
         println!("{case}{}", if good { "" } else { " FAILED" });
         self.failed.set(self.failed.get() || !good);
     }
 
-    pub(super) fn bytes_from(&self, index: usize, count: usize) -> Vec<u8> {
+    pub(crate) fn bytes_from(&self, index: usize, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.stream.wait().unwrap();
         self.held.borrow()[index].read_bytes(0, &mut bytes).unwrap();

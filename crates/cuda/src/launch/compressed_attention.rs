@@ -6,7 +6,7 @@ use crate::abi::mirrors;
 use crate::{CudaError, Span, Stream};
 
 /// Rows that one block scores (`SCORED_ROWS` in `kernels/compressed_attention.cu`).
-const SCORED_ROWS: usize = 128;
+pub(super) const SCORED_ROWS: usize = 128;
 /// Heads of a block of attention, and rows that it decodes together.
 const ROW_HEADS: usize = 16;
 const ROW_TILE: usize = 16;
@@ -36,20 +36,20 @@ pub struct RowChoice {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct ScoreArguments {
-    rows: SequenceRowsArguments,
-    query: u64,
-    factors: u64,
-    scores: u64,
-    chosen: u64,
-    heads: u32,
-    dim: u32,
-    kind: u32,
-    place: u32,
-    bytes: u32,
-    top: u32,
-    stride: u32,
-    padding: u32,
+pub(super) struct ScoreArguments {
+    pub(super) rows: SequenceRowsArguments,
+    pub(super) query: u64,
+    pub(super) factors: u64,
+    pub(super) scores: u64,
+    pub(super) chosen: u64,
+    pub(super) heads: u32,
+    pub(super) dim: u32,
+    pub(super) kind: u32,
+    pub(super) place: u32,
+    pub(super) bytes: u32,
+    pub(super) top: u32,
+    pub(super) stride: u32,
+    pub(super) together: u32,
 }
 
 /// Chooses rows for the tokens that see more than `top`: those of the greatest sums over heads of a factor times the
@@ -84,7 +84,7 @@ pub fn choose_rows(
         bytes: choice.keys.bytes as u32,
         top: choice.top as u32,
         stride: choice.most as u32,
-        padding: 0,
+        together: 1,
     };
     let grid = (choice.most.div_ceil(SCORED_ROWS), tokens, 1);
     let shared = choice.heads * INDEX_DIM * 4;
@@ -212,8 +212,8 @@ pub fn attend_rows(
 
 mirrors! {
     ScoreArguments as ScoreArguments {
-        rows, query, factors, scores, chosen, heads, dim, kind, place, bytes, top, stride, padding
-    } for ScoreRows, ChooseRows;
+        rows, query, factors, scores, chosen, heads, dim, kind, place, bytes, top, stride, together
+    } for ScoreRows, ChooseRows, ScoreUnits;
     RowAttentionArguments as RowAttentionArguments {
         rows, query, out, partial, span, chosen, sinks, heads, dim, kind, plain, place, bytes, top, parts, part_rows,
         scale

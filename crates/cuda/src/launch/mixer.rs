@@ -482,9 +482,11 @@ struct GatedNormArguments {
     weight: u64,
     dim: u32,
     epsilon: f32,
+    by_sigmoid: u32,
+    padding: u32,
 }
 
-/// RMS norm of `heads` heads of `x`, as wide as `weight`, times SiLU of `z`.
+/// RMS norm of `heads` heads of `x`, as wide as `weight`, times SiLU of `z`, or `by_sigmoid` the sigmoid of it.
 ///
 /// # Errors
 /// The device failed.
@@ -492,7 +494,7 @@ pub fn gated_norm(
     stream: &Stream,
     heads: usize,
     x: Span<f32>,
-    z: Span<f32>,
+    (z, by_sigmoid): (Span<f32>, bool),
     weight: Span<f32>,
     epsilon: f32,
 ) -> Result<(), CudaError> {
@@ -505,6 +507,8 @@ pub fn gated_norm(
         weight: weight.address,
         dim: dim as u32,
         epsilon,
+        by_sigmoid: u32::from(by_sigmoid),
+        padding: 0,
     };
     // SAFETY: the structure is the kernel's; lengths were checked above.
     unsafe { stream.launch(Kernel::GatedNorm, (heads, 1, 1), 32, 0, &arguments) }
@@ -528,5 +532,5 @@ mirrors! {
         mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
         value_heads, key_dim, value_dim, tiled, padding
     } for DeltaPrepare, DeltaChunk16, DeltaChunk32;
-    GatedNormArguments as GatedNormArguments { x, z, weight, dim, epsilon } for GatedNorm;
+    GatedNormArguments as GatedNormArguments { x, z, weight, dim, epsilon, by_sigmoid, padding } for GatedNorm;
 }

@@ -6,7 +6,7 @@
 pub use crate::abi::{
     BROKEN_TOKEN, COPYING, DEPTH_BUS, DEPTH_DISK, DEPTH_WORDS, EXPERTS_LIMIT, FAILED, FROM_COPY,
     GIVEN_UP, INDEX_DIM, JOBS, KEPT, LATENT_RANK, LATENT_ROW, PATIENCE, PREFETCH, ROUND_PLACES,
-    ROW_DIM, STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, WEIGHED,
+    ROW_DIM, STATUS_WORDS, STEP_JOBS, STREAMS_LIMIT, TILE_TOKENS, TOP_K_LIMIT, UNIT_DIM, WEIGHED,
 };
 use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Device, Matrix, Span, Stream};
@@ -159,6 +159,11 @@ kernels! {
     ScoreRows = "score_rows", ChooseRows = "choose_rows", AttendRows = "attend_rows",
     JoinRowParts = "join_row_parts",
     PairRows = "pair_rows", LeaveOutAbsent = "leave_out_absent", TakeDraft = "take_draft",
+    NormStreams = "norm_streams", ActivateGates = "activate_gates", MergeGated = "merge_gated",
+    InjectStreams = "inject_streams", GatherRows = "gather_rows", GateValues = "gate_values",
+    MixNgrams = "mix_ngrams", KeepNgrams = "keep_ngrams", TurnIndexQueries = "turn_index_queries",
+    MakeIndexKeys = "make_index_keys", KeepIndexKeys = "keep_index_keys", ScoreUnits = "score_units",
+    AttendUnits = "attend_units", JoinUnitParts = "join_unit_parts",
 }
 
 /// Largest head of attention that the kernels serve.
@@ -330,9 +335,12 @@ mod compressed_attention;
 mod draw;
 mod expert_tiles;
 mod experts;
+mod gated_streams;
 mod head;
+mod indexed;
 mod latent;
 mod mixer;
+mod ngrams;
 mod parts;
 mod rounds;
 mod sandwich;
@@ -348,9 +356,12 @@ pub use compressed_attention::*;
 pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
+pub use gated_streams::*;
 pub use head::*;
+pub use indexed::*;
 pub use latent::*;
 pub use mixer::*;
+pub use ngrams::*;
 pub use parts::*;
 pub use rounds::*;
 pub use sandwich::*;
@@ -372,8 +383,11 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
         head::LAYOUTS,
+        gated_streams::LAYOUTS,
+        indexed::LAYOUTS,
         latent::LAYOUTS,
         mixer::LAYOUTS,
+        ngrams::LAYOUTS,
         parts::LAYOUTS,
         rounds::LAYOUTS,
         sandwich::LAYOUTS,

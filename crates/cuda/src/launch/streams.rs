@@ -36,7 +36,7 @@ impl Streams {
         if reads_alone { self.count } else { self.count * (2 + self.count) }
     }
 
-    fn check(&self, tokens: usize) {
+    pub(super) fn check(&self, tokens: usize) {
         assert!(self.count <= STREAMS_LIMIT, "streams within the kernels' limit");
         expect("streams", self.values.len(), tokens * self.count * self.hidden);
     }

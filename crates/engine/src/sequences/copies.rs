@@ -355,6 +355,12 @@ impl SequenceLayout {
             let region = Region { place, memory: Memory::Pages, start, bytes: range.len() };
             strips.push((region, range));
         }
+        let page = self.side().page_bytes();
+        for (start, range) in self.side().filled(tokens) {
+            let (start, bytes) = (number * page + start, range.len());
+            let region = Region { place, memory: Memory::IndexPages, start, bytes };
+            strips.extend((bytes > 0).then_some((region, range)));
+        }
         strips
     }
 }

@@ -429,7 +429,9 @@ impl SequenceLayout {
                 start..start + self.side.state_values
             }
             Memory::Ring(index) => self.window_range(index),
-            Memory::Rows { .. } | Memory::Pages | Memory::Window { .. } => 0..0,
+            Memory::Rows { .. } | Memory::Pages | Memory::IndexPages | Memory::Window { .. } => {
+                0..0
+            }
         }
     }
 

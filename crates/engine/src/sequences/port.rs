@@ -27,6 +27,8 @@ pub(crate) enum Memory {
     },
     /// Pages of compressed rows, one after the other.
     Pages,
+    /// Pages of index keys, one after the other.
+    IndexPages,
     /// Rows of the last positions, from a base on.
     Window {
         /// The layer.
@@ -55,7 +57,7 @@ pub(crate) trait StateMemory {
     type Error: Into<EngineError>;
 
     /// True where pages of keys and values are the process's own and are read in place: sequences and snapshots share
-    /// them, and there are no [`Memory::Rows`] and [`Memory::Pages`].
+    /// them, and there are no [`Memory::Rows`], [`Memory::Pages`] and [`Memory::IndexPages`].
     fn shares_pages(&self) -> bool;
     /// Copies regions to the process's memory, one after the other, and waits.
     fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), Self::Error>;

@@ -52,6 +52,8 @@ pub(crate) struct SideLayout {
     ngrams: Vec<Option<Ring>>,
     /// By layer: outputs of the trunk, and the token's id as bits of the last value.
     outputs: Vec<Option<Ring>>,
+    /// The first byte of index keys in a page.
+    first_key: usize,
     /// By layer: the first byte of its index keys in a page.
     keys: Vec<usize>,
     /// Layers with index keys.
@@ -74,7 +76,7 @@ impl SideLayout {
         kv_type: KvType,
         mut page: usize,
     ) -> Self {
-        let mut this = Self { unit: 1, ..Self::default() };
+        let mut this = Self { unit: 1, first_key: page, ..Self::default() };
         if let Some(index) = &config.index {
             // Caches in which keys are in 4 bits are refused for these models.
             let kind = key_type(kv_type).unwrap_or(KvType::F16);
@@ -123,6 +125,11 @@ impl SideLayout {
         self.outputs.get(layer).copied().flatten()
     }
 
+    /// First value of a ring among those of all rings.
+    pub(crate) fn start(ring: Ring) -> usize {
+        ring.start
+    }
+
     /// Values of the state that belong to a ring.
     pub(super) fn range(ring: Option<Ring>) -> Range<usize> {
         ring.map_or(0..0, |ring| ring.range())
@@ -137,6 +144,24 @@ impl SideLayout {
     pub(crate) fn keys(&self, layer: usize, units: Range<usize>) -> Range<usize> {
         let start = self.keys[layer];
         start + units.start * self.key_bytes..start + units.end * self.key_bytes
+    }
+
+    /// Bytes of an index key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    /// Where index keys of a layer begin among those of a page.
+    pub(crate) fn key_start(&self, layer: usize) -> usize {
+        self.keys[layer] - self.first_key
+    }
+
+    /// What the first `tokens` tokens of a page fill of it, layer by layer: the keys of their complete units, each range
+    /// with its first byte among the index keys of a page.
+    pub(super) fn filled(&self, tokens: usize) -> Vec<(usize, Range<usize>)> {
+        let layers = self.index.iter().enumerate().filter(|(_, ring)| ring.is_some());
+        let range = |(layer, _)| (self.key_start(layer), self.keys(layer, 0..tokens / self.unit));
+        layers.map(range).collect()
     }
 
     /// The rows of a page, in the order of layers.

@@ -12,8 +12,10 @@ use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+use store::LayerId;
+
 use super::copies::Marks;
-use super::layout::SequenceLayout;
+use super::layout::{Part, SequenceLayout};
 use super::pool::{Pool, Pooled};
 
 /// Positions of one page of keys and values.
@@ -42,6 +44,13 @@ impl SnapshotPart {
     /// Tokens before the point.
     pub(crate) fn length(&self) -> usize {
         self.length
+    }
+
+    /// The id of the token at `position`, where a layer of hashed n-grams keeps it.
+    pub(crate) fn token_id(&self, layer: LayerId, position: usize) -> Option<u32> {
+        let ring = self.layout.side().ngrams(layer.index())?;
+        let state = &self.state.as_ref()?[self.layout.range(layer, Part::Ngrams)];
+        state[ring.row(position)].last().map(|id| id.to_bits())
     }
 
     /// Bytes of a page, 0 without any.

@@ -36,6 +36,7 @@ impl Device {
         let bytes = || match memory {
             Memory::Rows { .. } => CONTEXT * layout.row(),
             Memory::Pages => layout.pages(CONTEXT) * layout.compressed().page_bytes,
+            Memory::IndexPages => layout.pages(CONTEXT) * layout.side().page_bytes(),
             Memory::Window { .. } => layout.window_rows().unwrap().place() * layout.window_row(),
             fixed => 4 * layout.memory_range(fixed).len(),
         };
@@ -235,6 +236,9 @@ impl World {
             Kept::Compressed => parts.push(Part::Compressed),
             Kept::Nothing => unreachable!("a device that computes all layers"),
         }
+        let (side, number_of) = (layout.side(), layer.index());
+        parts.extend(side.index(number_of).map(|_| Part::Index));
+        parts.extend(side.ngrams(number_of).map(|_| Part::Ngrams));
         for part in parts {
             if part != Part::Window {
                 let region = layout.region(place, layer, part);
@@ -252,22 +256,38 @@ impl World {
 
     /// Rows of pages that a run's tokens complete.
     fn compressed_rows(&mut self, run: usize) {
-        let (span, layout) = (self.sequences.spans()[run], Arc::clone(&self.device.layout));
-        let page = layout.compressed().page_bytes;
+        let layout = Arc::clone(&self.device.layout);
+        let compressed = |tokens| layout.compressed().filled(tokens);
+        self.rows_of_pages(run, Memory::Pages, layout.compressed().page_bytes, &compressed);
+        let index = |tokens| {
+            let ranges = layout.side().filled(tokens).into_iter();
+            ranges.map(|(start, range)| start..start + range.len()).collect()
+        };
+        self.rows_of_pages(run, Memory::IndexPages, layout.side().page_bytes(), &index);
+    }
+
+    /// Rows of pages of `page` bytes in `memory`, of which so many tokens fill these ranges.
+    fn rows_of_pages(
+        &mut self,
+        run: usize,
+        memory: Memory,
+        page: usize,
+        ranges: &dyn Fn(usize) -> Vec<std::ops::Range<usize>>,
+    ) {
         if page == 0 {
             return;
         }
+        let span = self.sequences.spans()[run];
         let (hashes, place) = (self.hashes(span.sequence), span.sequence.place());
         let filled = |tokens: usize| {
             let mut marked = vec![false; page];
-            let ranges = layout.compressed().filled(tokens);
-            ranges.into_iter().for_each(|range| marked[range].fill(true));
+            ranges(tokens).into_iter().for_each(|range| marked[range].fill(true));
             marked
         };
         for (position, hash) in hashes.iter().enumerate() {
             let (number, token) = (position / PAGE_TOKENS, position % PAGE_TOKENS);
             let (before, after) = (filled(token), filled(token + 1));
-            let held = &mut self.device.of(place, Memory::Pages)[number * page..][..page];
+            let held = &mut self.device.of(place, memory)[number * page..][..page];
             for (at, byte) in
                 held.iter_mut().enumerate().filter(|(at, _)| before[*at] != after[*at])
             {
@@ -304,6 +324,7 @@ fn every_token_finds_what_the_tokens_before_it_left() {
         "deepseek-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",
+        "flash-next-calm-hf",
     ] {
         let layout = layout(case);
         let mut state = 0x5eed_u64;

@@ -17,6 +17,8 @@ use engine::stages::Stage;
 use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions, StorePlan};
 use store::format::Checkpoint;
+use store::io::IoEngine;
+use store::rows::RowOptions;
 use store::trunk::LoadMode;
 
 use crate::processor;
@@ -123,6 +125,7 @@ fn backend_on(
     };
     let mut routing = on.routing.clone();
     routing.set_routers(model.program.routers(), model.program.router_biases());
+    let rows = catalog.open_rows(|_| RowOptions { io: IoEngine::Pread, ..RowOptions::default() });
     let backend = CudaBackend::new(
         config.clone(),
         &catalog,
@@ -134,5 +137,7 @@ fn backend_on(
         limits,
         &mut |_| ControlFlow::Continue(()),
     );
-    backend.unwrap()
+    let mut backend = backend.unwrap();
+    backend.set_rows(rows.unwrap()).unwrap();
+    backend
 }

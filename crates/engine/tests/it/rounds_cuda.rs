@@ -12,8 +12,9 @@ use crate::nvidia::{On, engine_on};
 use crate::rounds::{CONTEXT, PROMPT, run_steps, splits};
 use crate::sequences::{bits, feed, text};
 
-/// Delta layers of three forms, attention alone, windows, latent rows, compressed rows, heads of two shapes.
-pub(crate) const CASES: [&str; 9] = [
+/// Delta layers of three forms, attention alone, windows, latent rows, compressed rows, heads of two shapes, gated
+/// streams with chosen keys and rows of n-grams.
+pub(crate) const CASES: [&str; 10] = [
     "qwen35-calm-hf",
     "qwen35-calm-mlx-mixed",
     "qwen35-calm-mlxlm-4bit",
@@ -23,6 +24,7 @@ pub(crate) const CASES: [&str; 9] = [
     "glm-flash-calm-mlxlm-4bit",
     "dsv4-calm-hf",
     "gemma4-calm-hf",
+    "flash-next-calm-hf",
 ];
 /// With draft heads, which keep rows of their own.
 const HEADS: [&str; 2] = ["qwen35-calm-hf+head", "qwen3next-calm-hf+head"];

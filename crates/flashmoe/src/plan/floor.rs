@@ -11,7 +11,7 @@ use store::cache::{SlotBudget, StoreError, StorePlan};
 
 use super::requests::RequestPlan;
 use super::stages::{self, StagePlan};
-use super::{Part, Seats, backend_options};
+use super::{Part, ROWS, Seats, backend_options};
 use crate::arguments::{ByteSize, ModelArguments, SlotCount, StorageChoice};
 use crate::failure::Failure;
 
@@ -37,7 +37,7 @@ pub(super) fn parts(
         Requirements::of(config, &options)
     };
     let requirements = constant.stages.iter().map(of_stage).sum::<Requirements>();
-    let rows = Part { name: "rows of n-grams", bytes: requirements.rows };
+    let rows = Part { name: ROWS, bytes: requirements.rows };
     let rows = Some(rows).filter(|part| part.bytes > 0);
     let others = [
         Part { name: "dense trunk", bytes: constant.trunk },

@@ -233,6 +233,7 @@ impl Plan {
             progress: Some(after(bytes, tell)),
         };
         let all = bytes + device.slots.start as f64 * device.slot_bytes as f64;
+        let rows = self.row_stores(catalog)?;
         let backend = read_trunk(bytes, all, tell, |watch| {
             CudaBackend::new(
                 self.config.clone(),
@@ -246,7 +247,9 @@ impl Plan {
                 watch,
             )
         });
-        Ok(Box::new(backend.map_err(Failure::engine)?))
+        let mut backend = backend.map_err(Failure::engine)?;
+        backend.set_rows(rows).map_err(Failure::engine)?;
+        Ok(Box::new(backend))
     }
 
     /// On a GPU of any maker.

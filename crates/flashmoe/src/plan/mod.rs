@@ -127,6 +127,8 @@ const CHUNK_BOUNDS: (usize, usize) = (128, 2048);
 /// and those that come again are few: memory does more for experts.
 const ROW_CACHE_PART: u64 = 64;
 const ROW_CACHE_BOUNDS: (u64, u64) = (1 << 20, 256 << 20);
+/// What holds rows of n-grams in the process's memory.
+const ROWS: &str = "rows of n-grams";
 /// Logit rows of one call; scoring asks for many.
 const LOGIT_ROWS: usize = 8;
 
@@ -233,6 +235,8 @@ impl Plan {
             all => all,
         };
         let mut backend = backend_options(arguments, &config, sizing, seats)?;
+        // Rows lie in the process's memory wherever layers are computed.
+        backend.row_cache = row_cache(&config, budget);
         let devices = match found.is_empty() {
             true => Vec::new(),
             false => {
@@ -277,6 +281,12 @@ impl Plan {
                 },
             ],
         };
+        let on_cuda = devices.iter().filter(|device| device.portable.is_none());
+        let rows = |device: &DevicePlan| {
+            cuda::CudaRequirements::row_bytes(&config, &device.options, backend.row_cache)
+        };
+        let rows = Part { name: ROWS, bytes: on_cuda.map(rows).sum() };
+        parts.extend(Some(rows).filter(|part| part.bytes > 0));
         parts.extend(requests.map(|plan| Part { name: "requests", bytes: plan.bytes }));
         let fixed: u64 = parts.iter().map(|part| part.bytes).sum();
         let least_memory =

@@ -53,9 +53,9 @@ fn equal_layers_are_one_row_of_operations() {
     assert!(text.contains("  processor: one by one\n"), "{text}");
 }
 
-/// Of a model that only the processor computes, each GPU names what it lacks.
+/// What Flash-Next has of its own is computed on CUDA, one by one, and other GPUs name what they lack.
 #[test]
-fn gpus_refuse_the_operations_of_flash_next_by_their_names() {
+fn flash_next_is_computed_on_cuda_and_refused_on_other_gpus_by_its_operations() {
     let streams = "norm of residual streams (layer 0), gating of residual streams (layer 0)";
     let delta = "gated norm of heads by a sigmoid (layer 0)";
     let rows_of_ngrams =
@@ -64,16 +64,16 @@ fn gpus_refuse_the_operations_of_flash_next_by_their_names() {
     let rows = rows("flash-next-calm-hf/model");
     assert_eq!(rows.len(), 3);
     for row in &rows {
-        for device in ["CUDA", "any GPU"] {
-            let devices = row["devices"].as_array().unwrap();
-            let refused = devices.iter().find(|it| it["device"] == device).unwrap();
-            let refused = refused["refused"].as_str().unwrap();
-            for names in [streams, delta, rows_of_ngrams, attention] {
-                assert!(refused.contains(names), "{device}: {names} in {refused}");
-            }
-            assert!(refused.ends_with("use --device cpu"), "{refused}");
+        let devices = row["devices"].as_array().unwrap();
+        let refused = devices.iter().find(|it| it["device"] == "any GPU").unwrap();
+        let refused = refused["refused"].as_str().unwrap();
+        for names in [streams, delta, rows_of_ngrams, attention] {
+            assert!(refused.contains(names), "{names} in {refused}");
         }
-        assert_eq!(launches(row, "processor"), operations(row));
+        assert!(refused.ends_with("use --device cpu"), "{refused}");
+        for device in ["processor", "CUDA, a step", "CUDA, a chunk of a prompt"] {
+            assert_eq!(launches(row, device), operations(row), "{device}");
+        }
     }
     let first = ["rows of n-grams", "products Rows -> StreamValues, Normed"];
     assert_eq!(operations(&rows[1])[..2], first);

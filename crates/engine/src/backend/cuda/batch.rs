@@ -94,6 +94,7 @@ impl CudaBackend {
             sequences.begin_rounds(&mut memory)?;
         }
         let tokens = runs.iter().flat_map(|run| run.tokens.iter().copied());
+        self.expect_ngrams(tokens.clone(), true);
         self.write_inputs(tokens);
         self.begin_step()
     }

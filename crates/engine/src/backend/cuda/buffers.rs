@@ -14,6 +14,7 @@ use super::super::Register;
 use super::compressed_buffers::CompressedSizes;
 use super::head::HeadSizes;
 use super::rounds::RoundSizes;
+use super::side_buffers::SideSizes;
 use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{AttentionConfig, ModelConfig};
@@ -77,6 +78,8 @@ pub(super) struct Sizes {
     pub(super) split: [usize; 2],
     /// Of models with compressed attention.
     pub(super) compressed: Option<CompressedSizes>,
+    /// Of models with layers of n-grams or of attention to chosen keys.
+    pub(super) side: Option<SideSizes>,
     /// Of models with layers that keep a window of keys and values alone.
     pub(super) windows: Option<WindowSizes>,
     /// What sequences carry.
@@ -138,6 +141,7 @@ impl Sizes {
                     .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
             compressed: CompressedSizes::new(config, options),
+            side: SideSizes::new(config, options, &layout),
             windows: WindowSizes::new(&layout, options),
             layout,
         }
@@ -151,6 +155,10 @@ impl Sizes {
     fn attention_scratch(&self) -> usize {
         if self.compressed.is_some() {
             return 0;
+        }
+        let side = self.side.as_ref();
+        if let Some(scratch) = side.and_then(|side| side.attention_scratch(&self.attention)) {
+            return scratch;
         }
         let tokens = STEP_TOKENS.min(self.tokens);
         match &self.latent {
@@ -211,23 +219,19 @@ impl Sizes {
         (self.cache_sides * self.attention_layers * self.cache_layer + compressed) as u64
     }
 
-    /// Bytes of recurrent states and tails, of windows and of rings.
+    /// Bytes of recurrent states and tails, of windows, and of what layers keep in addition.
     pub(super) fn recurrent_bytes(&self) -> u64 {
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
         let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
-        (states + 4 * (self.round_values() + self.side_values()) + compressed + windows) as u64
+        let side = self.side.as_ref().map_or(0, SideSizes::state_bytes);
+        (states + 4 * self.round_values() + compressed + windows + side) as u64
     }
 
     /// Values of what delta layers are fed in rounds, of all sequences.
     fn round_values(&self) -> usize {
         let ring = self.rounds.map_or(0, |rounds| rounds.ring());
         self.sequences * self.delta_layers * ring
-    }
-
-    /// Values of what layers keep in rings of rows, of all sequences.
-    fn side_values(&self) -> usize {
-        self.sequences * self.layout.side().state_values
     }
 
     /// Words that say of each token of a batch what it is.
@@ -257,8 +261,9 @@ impl Sizes {
             + self.ranked();
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::scratch_bytes);
         let windows = self.windows.as_ref().map_or(0, WindowSizes::scratch_bytes);
+        let side = self.side.as_ref().map_or(0, SideSizes::scratch_bytes);
         let drafts = self.head.map_or(0, |head| head.bytes(self.input_rows()));
-        (4 * (floats + words) + 8 * long + compressed + windows + drafts) as u64
+        (4 * (floats + words) + 8 * long + compressed + windows + side + drafts) as u64
     }
 }
 
@@ -369,8 +374,6 @@ pub(super) struct Buffers {
     pub(super) tails: Floats,
     /// `[sequences, delta_layers, ring]`: what delta layers were fed in rounds.
     pub(super) rounds: Floats,
-    /// `[sequences, SideLayout::state_values]`: rings of rows.
-    pub(super) side: Floats,
     /// What is said of the batch's tokens ([`Input`]): `[Sizes::input_rows, batch]`, packed.
     pub(super) inputs: DeviceBuffer,
     pub(super) chosen: DeviceBuffer,
@@ -483,7 +486,6 @@ impl Buffers {
             states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
             tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
             rounds: floats(sizes.round_values())?,
-            side: floats(sizes.side_values())?,
             inputs: words(sizes.input_rows() * sizes.tokens)?,
             chosen: words(sizes.pairs)?,
             uses: words(step_pairs.max(sizes.pairs))?,

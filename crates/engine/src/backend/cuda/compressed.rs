@@ -63,15 +63,20 @@ impl CudaBackend {
 
     /// Where embeddings of a batch's tokens go: the residual stream, or what [`CudaBackend::spread`] takes.
     pub(super) fn embedded(&self) -> Span<f32> {
-        let held = self.compressed.as_ref();
-        held.map_or_else(|| self.register(Register::Residual), |held| held.read(self.tokens))
+        match &self.compressed {
+            Some(held) => held.read(self.tokens),
+            None if self.config.gated.is_some() => self.register(Register::Normed),
+            None => self.register(Register::Residual),
+        }
     }
 
     /// Where there are several streams, begins each with the embedding.
     pub(super) fn spread(&self) -> Result<(), CudaError> {
-        let Some(held) = &self.compressed else { return Ok(()) };
-        let (tokens, residual) = (self.tokens, self.register(Register::Residual));
-        launch::spread_streams(&self.stream, tokens, &held.streams(residual), held.read(tokens))
+        if self.compressed.is_none() && self.config.gated.is_none() {
+            return Ok(());
+        }
+        let streams = self.streams_in(Register::Residual);
+        launch::spread_streams(&self.stream, self.tokens, &streams, self.embedded())
     }
 
     pub(super) fn launch_close_streams(&mut self, from: Register) {
@@ -103,6 +108,7 @@ impl CudaBackend {
         let output = match (&self.compressed, mixture.to) {
             (Some(held), _) => held.read(self.tokens),
             (None, Some(_)) => self.own_output(),
+            (None, None) if self.config.gated.is_some() => self.gated_output(),
             (None, None) => return Ok(self.register(Register::Residual)),
         };
         self.stream.clear(output)?;
@@ -123,6 +129,7 @@ impl CudaBackend {
         match (&self.compressed, mixture.to) {
             (Some(_), _) => self.mix(output),
             (None, Some(to)) => self.stream.copy(output, self.register(to)),
+            (None, None) if self.config.gated.is_some() => self.inject(output),
             (None, None) => Ok(()),
         }
     }

@@ -20,7 +20,7 @@ impl CudaBackend {
     pub(super) fn rank_row(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
         wanted: Wanted,
         out: &mut Ranked,

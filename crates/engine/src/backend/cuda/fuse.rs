@@ -348,18 +348,17 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
-        | Op::GatedNorm { gate: OutputGate::Silu, .. }
+        | Op::GatedNorm { .. }
+        | Op::AttendIndexed(_)
+        | Op::GatherRows { .. }
+        | Op::MixNgrams(_)
+        | Op::NormStreams { .. }
+        | Op::GateStreams { .. }
+        | Op::InjectStreams { .. }
         | Op::OpenStreams { .. }
         | Op::CloseStreams { .. }
         | Op::MergeStreams { .. }
         | Op::Mixture(_)
         | Op::Dense(_) => Ok(()),
-        Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
-        Op::AttendIndexed(_)
-        | Op::GatherRows { .. }
-        | Op::MixNgrams(_)
-        | Op::NormStreams { .. }
-        | Op::GateStreams { .. }
-        | Op::InjectStreams { .. } => Err(Refusal::operation(op)),
     }
 }

@@ -25,10 +25,13 @@ mod draw;
 mod experts;
 mod fuse;
 mod fused;
+mod gated_streams;
 mod growth;
 mod head;
+mod indexed;
 mod latent;
 mod mixer;
+mod ngrams;
 mod ops;
 mod prefetch;
 mod products;
@@ -37,6 +40,7 @@ mod requirements;
 mod rounds;
 mod router;
 mod sandwich;
+mod side_buffers;
 mod slots;
 mod speed;
 mod state;
@@ -64,9 +68,11 @@ pub use self::fuse::describe;
 use self::fuse::{Kind, Launch};
 use self::growth::Growth;
 use self::head::DraftMemory;
+use self::ngrams::Ngrams;
 use self::prefetch::Prefetch;
 pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
 use self::rounds::DeltaWeights;
+use self::side_buffers::Side;
 pub use self::speed::{Bandwidths, bandwidths};
 use self::step::Steps;
 use self::weights::{check_encodings, check_limits, load_trunk};
@@ -118,6 +124,10 @@ pub struct CudaBackend {
     buffers: Buffers,
     /// Of models with compressed attention.
     compressed: Option<Compressed>,
+    /// Of models with layers of n-grams or of attention to chosen keys.
+    side: Option<Side>,
+    /// Of models with layers of n-grams, once their rows can be had.
+    ngrams: Option<Ngrams>,
     /// Of models with layers that keep a window of keys and values alone.
     windows: Option<Windows>,
     /// Where keys and values share memory with experts' slots.
@@ -195,6 +205,7 @@ impl CudaBackend {
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
         let compressed = Compressed::load(&device, &config, catalog, &options)?;
         let windows = Windows::new(&device, &sizes)?;
+        let side = sizes.side.as_ref().map(|sizes| Side::new(&device, sizes)).transpose()?;
         let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
         // A shared expert without a gate has the whole weight: the sigmoid of infinity is one.
@@ -239,6 +250,8 @@ impl CudaBackend {
             windowed_frequencies,
             buffers,
             compressed,
+            side,
+            ngrams: None,
             windows,
             growth,
             experts,
@@ -403,7 +416,7 @@ impl Backend for CudaBackend {
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError> {
         super::check_logit_rows(tokens.len(), self.sizes.logit_rows)?;
-        let first = self.step_head(tokens, norm.expect(super::NORM_BEFORE_HEAD), head)?;
+        let first = self.step_head(tokens, norm, head)?;
         let vocabulary = self.sizes.vocabulary;
         let out = &mut self.host_logits[..tokens.len() * vocabulary];
         for (index, row) in out.chunks_exact_mut(vocabulary).enumerate() {
@@ -419,7 +432,6 @@ impl Backend for CudaBackend {
         norm: Option<VectorId>,
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
-        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         Some(self.step_most_likely(token, norm, head))
     }
 
@@ -431,7 +443,6 @@ impl Backend for CudaBackend {
         wanted: Wanted,
         out: &mut Ranked,
     ) -> Option<Result<(), EngineError>> {
-        let norm = norm.expect(super::NORM_BEFORE_HEAD);
         self.ranks().then(|| self.rank_row(token, norm, head, wanted, out))
     }
 
@@ -444,6 +455,9 @@ impl Backend for CudaBackend {
         let mut counters = self.experts.residency.counters();
         if let Some(prefetch) = &self.prefetch {
             prefetch.count(&mut counters.device.prefetched);
+        }
+        if let Some(ngrams) = &self.ngrams {
+            ngrams.count(&mut counters.rows);
         }
         let all = || self.sizes.key_value_bytes();
         counters.device.cache_bytes = self.growth.as_ref().map_or_else(all, Growth::cache_bytes);

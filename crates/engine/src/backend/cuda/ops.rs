@@ -8,6 +8,7 @@ use super::fuse::Launch;
 use super::{CudaBackend, Register};
 use crate::EngineError;
 use crate::backend::Cancel;
+use crate::model::config::OutputGate;
 use crate::model::program::{Op, Product};
 use crate::weights::{MatrixId, VectorId};
 
@@ -79,7 +80,7 @@ impl CudaBackend {
             &Op::DeltaRule { decay_rate, decay_bias } => {
                 self.launch_delta_rule(layer, decay_rate, decay_bias);
             }
-            &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
+            &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
             Op::OpenStreams { site, norm } => self.launch_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.launch_close_streams(from),
             Op::MergeStreams { site } => self.launch_merge_streams(site),
@@ -88,14 +89,12 @@ impl CudaBackend {
             Op::Dense(dense) => self.run_dense(dense),
             &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
             Op::KeepKeys => self.keep_keys(layer),
-            Op::AttendIndexed(_)
-            | Op::GatherRows { .. }
-            | Op::MixNgrams(_)
-            | Op::NormStreams { .. }
-            | Op::GateStreams { .. }
-            | Op::InjectStreams { .. } => {
-                unreachable!("{}: refused when the model was loaded", op.name())
-            }
+            Op::AttendIndexed(weights) => self.launch_attend_indexed(layer, weights),
+            Op::GatherRows { .. } => return self.launch_gather_rows(layer),
+            Op::MixNgrams(weights) => self.launch_mix_ngrams(layer, weights),
+            &Op::NormStreams { weight } => self.launch_norm_streams(weight),
+            &Op::GateStreams { up, to } => self.launch_gate_streams(up, to),
+            &Op::InjectStreams { from } => self.launch_inject_streams(from),
         }
         Ok(())
     }
@@ -171,12 +170,13 @@ impl CudaBackend {
         });
     }
 
-    fn gated_norm(&mut self, weight: VectorId) {
+    fn gated_norm(&mut self, weight: VectorId, gate: OutputGate) {
         self.run(|this| {
             let Some(delta) = &this.config.delta else { return Ok(()) };
             let heads = this.tokens * delta.value_heads;
             let (x, z) = (this.register(Register::Context), this.register(Register::Z));
             let epsilon = this.config.rms_epsilon;
+            let z = (z, gate == OutputGate::Sigmoid);
             launch::gated_norm(&this.stream, heads, x, z, this.vector(weight), epsilon)
         });
     }

@@ -8,6 +8,7 @@ use kernels::KvType;
 use kernels::format::Encoding;
 
 use super::buffers::Sizes;
+use super::ngrams::Ngrams;
 use super::{Prediction, STEP_TOKENS, padded};
 use crate::model::config::ModelConfig;
 use crate::residency::cache_pages::CachePages;
@@ -54,7 +55,8 @@ pub struct CudaRequirements {
     pub weights: u64,
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// State of a fixed size of every sequence: recurrent states, convolution tails, windows.
+    /// State of a fixed size of every sequence: recurrent states, convolution tails, windows; and index keys, which have
+    /// room for the full context from the start.
     pub recurrent: u64,
     /// Activations, logits, tables.
     pub activations: u64,
@@ -183,6 +185,12 @@ impl CudaRequirements {
             staging: if all { 0 } else { (STAGING_RECORDS * slot_bytes) as u64 },
             prefetched: prefetch_bytes(options, slot_bytes, all) as u64,
         }
+    }
+
+    /// Bytes of the process's memory that rows of n-grams take: those of a batch as they are stored and decoded, buffers
+    /// of their reads, and for each table a cache of `row_cache` bytes.
+    pub fn row_bytes(config: &ModelConfig, options: &CudaOptions, row_cache: u64) -> u64 {
+        Ngrams::bytes(config, options, row_cache)
     }
 
     /// All of it.

@@ -7,6 +7,7 @@ use cuda::{CudaError, DeviceBuffer, Span, Stream};
 
 use super::buffers::{Buffers, Sizes};
 use super::compressed_buffers::Compressed;
+use super::side_buffers::Side;
 use super::windows::Windows;
 use super::{CudaBackend, CudaOptions, Register};
 use crate::EngineError;
@@ -31,6 +32,7 @@ pub(super) struct CudaMemory<'a> {
     pub(super) stream: &'a Stream,
     pub(super) buffers: &'a Buffers,
     pub(super) compressed: Option<&'a Compressed>,
+    pub(super) side: Option<&'a Side>,
     pub(super) windows: Option<&'a Windows>,
     pub(super) sizes: &'a Sizes,
 }
@@ -64,6 +66,7 @@ impl<'a> CudaMemory<'a> {
         // `[sequences, delta_layers, values]`
         let of_delta = |index, values: usize| 4 * (place * sizes.delta_layers + index) * values;
         let compressed = || self.compressed.expect("a layout with compressed rows has places");
+        let side = || self.side.expect("a layout of which layers keep more has places");
         let (buffer, start) = match region.memory {
             Memory::State(index) => (self.buffers.states.buffer(), of_delta(index, layout.state())),
             Memory::Tail(index) => (self.buffers.tails.buffer(), of_delta(index, layout.tail())),
@@ -83,8 +86,9 @@ impl<'a> CudaMemory<'a> {
             Memory::Ring(_) => unreachable!("windows are rows from a base on"),
             Memory::Side => {
                 let values = layout.side().state_values;
-                (self.buffers.side.buffer(), 4 * place * values)
+                (side().states.buffer(), 4 * place * values)
             }
+            Memory::IndexPages => (&side().pages, side().page_start(place)),
         };
         Bytes { buffer, start: start + region.start, bytes: region.bytes }
     }
@@ -136,21 +140,27 @@ impl StateMemory for CudaMemory<'_> {
         })
     }
 
-    /// All of what compressed attention keeps of the place, in one copy: a round writes to some places of each layer.
-    /// Rings need nothing: a row that is read is one that was kept.
+    /// All of what compressed attention keeps of the place, or layers keep in addition, in one copy: a round writes to
+    /// some places of each layer. A head's ring needs nothing: a row that is read is one that was kept.
     fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, CudaError> {
-        if let (Some(first), Some(compressed)) = (regions.first(), self.compressed) {
-            let [from, to] = compressed.state_and_aside(first.place);
+        let Some(first) = regions.first() else { return Ok(Vec::new()) };
+        let compressed = self.compressed.map(|it| it.state_and_aside(first.place));
+        let side = self.side.and_then(|it| it.state_and_aside(first.place));
+        for [from, to] in compressed.into_iter().chain(side) {
             self.stream.copy(from, to)?;
         }
         Ok(Vec::new())
     }
 
     fn put_back(&mut self, regions: &[Region], _bytes: &[u8]) -> Result<(), CudaError> {
-        let Some(compressed) = self.compressed else { return Ok(()) };
         regions.iter().try_for_each(|region| {
-            assert_eq!(region.memory, Memory::Compressed, "only that is written over");
-            let [to, from] = compressed.state_and_aside(region.place);
+            let held = match region.memory {
+                Memory::Compressed => self.compressed.map(|it| it.state_and_aside(region.place)),
+                Memory::Side => self.side.and_then(|it| it.state_and_aside(region.place)),
+                _ => unreachable!("only that is written over"),
+            };
+            // Of a head nothing was put aside.
+            let Some([to, from]) = held else { return Ok(()) };
             let part = |all: Span<u8>| all.part(region.start, region.bytes);
             self.stream.copy(part(from), part(to))
         })
@@ -168,6 +178,7 @@ impl CudaBackend {
             stream: &self.stream,
             buffers: &self.buffers,
             compressed: self.compressed.as_ref(),
+            side: self.side.as_ref(),
             windows: self.windows.as_ref(),
             sizes: &self.sizes,
         }
@@ -175,9 +186,10 @@ impl CudaBackend {
 
     /// The sequences, and the memory in which they lie.
     pub(super) fn sequences_in(&mut self) -> (&mut Sequences, CudaMemory<'_>) {
-        let Self { sequences, stream, buffers, compressed, windows, sizes, .. } = self;
+        let Self { sequences, stream, buffers, compressed, side, windows, sizes, .. } = self;
         let (compressed, windows) = (compressed.as_ref(), windows.as_ref());
-        (sequences, CudaMemory { stream, buffers, compressed, windows, sizes })
+        let side = side.as_ref();
+        (sequences, CudaMemory { stream, buffers, compressed, side, windows, sizes })
     }
 
     /// Sets a sequence to a point of any.
@@ -188,12 +200,18 @@ impl CudaBackend {
     ) -> Result<(), EngineError> {
         self.settle()?;
         self.hold_cache(std::iter::once((sequence.place(), snapshot.length())))?;
+        if let Some(ngrams) = &mut self.ngrams {
+            ngrams.restore(sequence.place(), snapshot);
+        }
         let (sequences, mut memory) = self.sequences_in();
         sequences.restore(&mut memory, sequence, snapshot)
     }
 
     /// Ends the batch.
     pub(super) fn end_batch(&mut self) {
+        if let Some(ngrams) = &mut self.ngrams {
+            ngrams.commit(self.sequences.spans());
+        }
         let answers = self.single;
         let (sequences, mut memory) = self.sequences_in();
         if let Err(error) = sequences.commit(&mut memory, answers) {
@@ -225,6 +243,8 @@ impl CudaBackend {
         self.tokens = tokens.len();
         self.single = false;
         self.place_windows()?;
+        // Rows are asked for again where their layer is still to come.
+        self.expect_ngrams(tokens.iter().copied(), false);
         self.write_inputs(tokens.into_iter());
         self.upload_inputs()?;
         self.at_work = !residual.is_empty();

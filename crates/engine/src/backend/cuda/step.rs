@@ -21,7 +21,7 @@ pub(super) struct Steps {
     /// By number of tokens.
     graphs: Vec<Option<Graph>>,
     /// Norm and matrix of the output head, once logits were asked for.
-    head: Option<(VectorId, MatrixId)>,
+    head: Option<(Option<VectorId>, MatrixId)>,
     done: Event,
     /// A step runs whose end was not awaited.
     running: bool,
@@ -334,6 +334,8 @@ impl CudaBackend {
             }
             self.steps.graphs[self.tokens] = Some(graph?);
         }
+        // What a recorded step copies has to be there; until now the host had other work.
+        self.fill_rows()?;
         if self.mode == Mode::Replay
             && let Some(graph) = &self.steps.graphs[self.tokens]
         {
@@ -461,7 +463,7 @@ impl CudaBackend {
     fn head(
         &self,
         rows: Option<&[usize]>,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<(), CudaError> {
         let count = rows.map_or(self.tokens, <[usize]>::len);
@@ -473,12 +475,20 @@ impl CudaBackend {
         let (hidden, vocabulary) = (self.sizes.hidden, self.sizes.vocabulary);
         let normed = self.buffers.normed_rows.part(0, count * hidden);
         let residual = self.register(Register::Residual);
-        let epsilon = self.config.rms_epsilon;
-        let weight = self.vector(norm);
         let logits = self.buffers.logits.part(0, count * vocabulary);
-        if chosen.is_some() || !self.fused_head(norm, head, logits)? {
-            launch::rms_norm(&self.stream, count, residual, chosen, weight, epsilon, normed)?;
-            launch::linear(&self.stream, normed, count, &[(self.matrix(head), logits)], false)?;
+        let job = [(self.matrix(head), logits)];
+        match (norm, chosen) {
+            (Some(norm), None) if self.fused_head(norm, head, logits)? => {}
+            (Some(norm), chosen) => {
+                let (weight, epsilon) = (self.vector(norm), self.config.rms_epsilon);
+                launch::rms_norm(&self.stream, count, residual, chosen, weight, epsilon, normed)?;
+                launch::linear(&self.stream, normed, count, &job, false)?;
+            }
+            (None, Some(chosen)) => {
+                launch::gather_rows(&self.stream, residual, hidden, chosen, normed)?;
+                launch::linear(&self.stream, normed, count, &job, false)?;
+            }
+            (None, None) => self.products(residual.part(0, count * hidden), &job, false)?,
         }
         if let Some(cap) = self.config.stream.softcap {
             launch::cap(&self.stream, logits, cap)?;
@@ -493,7 +503,7 @@ impl CudaBackend {
     pub(super) fn step_head(
         &mut self,
         tokens: &[usize],
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<Option<usize>, EngineError> {
         self.steps.head = Some((norm, head));
@@ -525,7 +535,7 @@ impl CudaBackend {
     pub(super) fn step_most_likely(
         &mut self,
         token: usize,
-        norm: VectorId,
+        norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<u32, EngineError> {
         let place = self.step_head(&[token], norm, head)?.unwrap_or(token);

@@ -46,8 +46,15 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
             return refuse("index_head_dim", compressed.index.dim, launch::INDEX_DIM);
         }
         Some(_) => launch::ROW_DIM,
+        None if config.index.is_some() => launch::UNIT_DIM,
         None => launch::HEAD_DIM_LIMIT,
     };
+    if let Some(index) = config.index.filter(|index| index.dim > launch::INDEX_DIM) {
+        return refuse("indexer_head_dim", index.dim, launch::INDEX_DIM);
+    }
+    if let Some(gated) = config.gated.filter(|gated| gated.streams > launch::STREAMS_LIMIT) {
+        return refuse("hc_count", gated.streams, launch::STREAMS_LIMIT);
+    }
     for attention in config.attentions() {
         if attention.head_dim > dim_limit {
             return refuse("head_dim", attention.head_dim, dim_limit);

@@ -116,7 +116,11 @@ impl Places {
                 let (keys, values) = &windows.places[region.place][layer];
                 if side == 0 { keys } else { values }
             }
-            Memory::Compressed | Memory::Side | Memory::Ring(_) | Memory::Pages => {
+            Memory::Compressed
+            | Memory::Side
+            | Memory::Ring(_)
+            | Memory::Pages
+            | Memory::IndexPages => {
                 unreachable!("models with {:?} are refused", region.memory)
             }
         }

@@ -26,7 +26,7 @@ PROMPTS = [PASSAGE * 6, "fn add(a: i32) -> i32 { a + 1 }\n" * 5 + "fn ", "Count 
 SAMPLINGS = [{"temperature": 0}, {"temperature": 0.3, "seed": 5}, {"temperature": 0.8, "seed": 6},
              {"temperature": 0.7, "seed": 7, "repetition_penalty": 1.1, "frequency_penalty": 0.2}]
 # Records outside of device memory, which a round waits for as a step does.
-MEMORIES = [[], ["--vram", "200M", "--slots", "128"]]
+MEMORIES = [[], ["--vram", "200M", "--slots", "192"]]
 
 
 def requests():

@@ -23,7 +23,7 @@ struct IndexArguments {
     float magnitude;
 };
 
-// Norms and rotates a row in shared memory; a block of threads, each of which has written its own values.
+// Norms and rotates a row in shared memory, where each thread of the block has written its own values.
 __device__ inline void norm_and_turn(const IndexArguments& a, float* row, const float* weight, uint32_t position,
                                      float* scratch) {
     float sum = 0.0f;

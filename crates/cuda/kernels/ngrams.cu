@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(256) gate_values(const __grid_const
 }
 
 struct MixNgramsArguments {
-    SequenceRows rows;           // window: tokens of which a sequence keeps what the convolution has seen
+    SequenceRows rows;           // window: last tokens whose part in the convolution a sequence keeps
     const float* values;         // [tokens, width]
     const float* seen;           // [tokens, width]
     const float* weight;         // [width, kernel], newest tap last

@@ -72,8 +72,8 @@ pub fn activate_gates(stream: &Stream, values: Span<f32>, count: usize) -> Resul
     unsafe { stream.launch_overlapping(Kernel::ActivateGates, grid, 256, 0, &arguments) }
 }
 
-/// `out` `[tokens, hidden]` = mean of the streams, each value times the sigmoid of its gate in `gates`, which are as many
-/// as the values of the streams.
+/// `out` `[tokens, hidden]` = mean of the streams, each value times the sigmoid of its gate in `gates`, which are as
+/// many as the values of the streams.
 ///
 /// # Errors
 /// The device failed.
@@ -88,8 +88,8 @@ pub fn merge_gated(
     launch(stream, Kernel::MergeGated, (tokens, streams), gates, out)
 }
 
-/// Each stream += `output` `[tokens, hidden]` times twice the sigmoid of its weight in `weights` `[tokens, count]` divided
-/// by the number of streams.
+/// Each stream += `output` `[tokens, hidden]` times twice the sigmoid of its weight in `weights` `[tokens, count]`
+/// divided by the number of streams.
 ///
 /// # Errors
 /// The device failed.

@@ -48,8 +48,8 @@ struct IndexArguments {
     magnitude: f32,
 }
 
-/// Norms and rotates the queries in place, makes the index keys of units that the tokens complete, and keeps the keys of
-/// the run's last `rows.window` tokens in the states of the sequences, `[rows.window, keys.dim]` by position.
+/// Norms and rotates the queries in place, makes the index keys of units that the tokens complete, and keeps the keys
+/// of the run's last `rows.window` tokens in the states of the sequences, `[rows.window, keys.dim]` by position.
 ///
 /// # Errors
 /// The device failed.

@@ -156,8 +156,8 @@ impl SideLayout {
         self.keys[layer] - self.first_key
     }
 
-    /// What the first `tokens` tokens of a page fill of it, layer by layer: the keys of their complete units, each range
-    /// with its first byte among the index keys of a page.
+    /// What the first `tokens` tokens of a page fill of it, layer by layer: the keys of their complete units, each
+    /// range with its first byte among the index keys of a page.
     pub(super) fn filled(&self, tokens: usize) -> Vec<(usize, Range<usize>)> {
         let layers = self.index.iter().enumerate().filter(|(_, ring)| ring.is_some());
         let range = |(layer, _)| (self.key_start(layer), self.keys(layer, 0..tokens / self.unit));

@@ -266,7 +266,7 @@ impl World {
         self.rows_of_pages(run, Memory::IndexPages, layout.side().page_bytes(), &index);
     }
 
-    /// Rows of pages of `page` bytes in `memory`, of which so many tokens fill these ranges.
+    /// Rows of pages of `page` bytes in `memory`; so many tokens fill these ranges of a page.
     fn rows_of_pages(
         &mut self,
         run: usize,

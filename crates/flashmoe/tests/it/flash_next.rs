@@ -236,8 +236,11 @@ fn rows_are_planned_inspected_and_counted_and_not_packed() {
     let source = open(Path::new(model)).unwrap();
     assert_eq!(table.as_u64(), Some(source.row_tables.values().map(|it| it.bytes()).sum()));
     assert_eq!(trunk.as_u64(), Some(source.trunk_bytes()));
-    let found = run(&["plan", model, "--device", "cpu"]);
-    assert!(found.contains("rows of n-grams"), "{found}");
+    let card = ["--machine", "ram=64G,disk=7,memory=936,vram=24G,bus=25", "--device", "cuda:0"];
+    for device in [&["--device", "cpu"][..], &card] {
+        let found = run(&[&["plan", model], device].concat());
+        assert!(found.contains("rows of n-grams"), "{device:?}: {found}");
+    }
     let arguments = ["run", model, "a few words", "--max-tokens", "4", "--stats"];
     let output = flashmoe(&arguments);
     let line = String::from_utf8(output.stderr).unwrap();

@@ -55,8 +55,8 @@ pub struct CudaRequirements {
     pub weights: u64,
     /// Keys and values of every sequence at its full context.
     pub key_values: u64,
-    /// State of a fixed size of every sequence: recurrent states, convolution tails, windows; and index keys, which have
-    /// room for the full context from the start.
+    /// State of a fixed size of every sequence: recurrent states, convolution tails, windows; and index keys, which
+    /// have room for the full context from the start.
     pub recurrent: u64,
     /// Activations, logits, tables.
     pub activations: u64,
@@ -187,8 +187,8 @@ impl CudaRequirements {
         }
     }
 
-    /// Bytes of the process's memory that rows of n-grams take: those of a batch as they are stored and decoded, buffers
-    /// of their reads, and for each table a cache of `row_cache` bytes.
+    /// Bytes of the process's memory that rows of n-grams take: those of a batch as they are stored and decoded,
+    /// buffers of their reads, and for each table a cache of `row_cache` bytes.
     pub fn row_bytes(config: &ModelConfig, options: &CudaOptions, row_cache: u64) -> u64 {
         Ngrams::bytes(config, options, row_cache)
     }

@@ -1,8 +1,8 @@
 //! Device memory of layers of hashed n-grams, of attention to chosen keys, and of heads: what sequences keep of a fixed
 //! size, index keys in pages, scratch.
 //!
-//! A sequence's state and pages have the layout of the processor (`sequences/side_layout.rs`), pages one after the other
-//! in the sequence's place: a snapshot is a copy of them.
+//! A sequence's state and pages have the layout of the processor (`sequences/side_layout.rs`), pages one after the
+//! other in the sequence's place: a snapshot is a copy of them.
 
 use std::sync::Arc;
 

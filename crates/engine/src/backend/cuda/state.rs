@@ -66,7 +66,7 @@ impl<'a> CudaMemory<'a> {
         // `[sequences, delta_layers, values]`
         let of_delta = |index, values: usize| 4 * (place * sizes.delta_layers + index) * values;
         let compressed = || self.compressed.expect("a layout with compressed rows has places");
-        let side = || self.side.expect("a layout of which layers keep more has places");
+        let side = || self.side.expect("a layout whose layers keep more has places");
         let (buffer, start) = match region.memory {
             Memory::State(index) => (self.buffers.states.buffer(), of_delta(index, layout.state())),
             Memory::Tail(index) => (self.buffers.tails.buffer(), of_delta(index, layout.tail())),

@@ -34,8 +34,8 @@ MAX_WRITE = 128 << 10
 LIBC = ctypes.CDLL(None, use_errno=True)
 NOT_ANSWERED = object()
 READING = {"lookup", "getattr", "open", "read", "opendir", "readdir"}
-TAKING_ROOM = {"mknod", "mkdir", "create", "write", "fallocate", "fsync", "link", "symlink"}
-CHANGING = TAKING_ROOM | {"setattr", "unlink", "rmdir", "rename", "rename2"}
+TAKING_ROOM = {"mknod", "mkdir", "create", "write", "setattr", "fallocate", "fsync", "link", "symlink"}
+CHANGING = TAKING_ROOM | {"unlink", "rmdir", "rename", "rename2"}
 
 
 def call(number):
@@ -97,7 +97,7 @@ class Failing:
             pause = self.amount if self.fault == "slow" else 0
         time.sleep(pause)
 
-    def fail(self, name, process=0):
+    def fail(self, name, process):
         """Fails as the fault says, or gives what to do after the request."""
         with self.changed:
             fault, amount = self.fault, self.amount
@@ -109,6 +109,8 @@ class Failing:
             raise OSError(errno.EIO, "asked for")
         if name in TAKING_ROOM and (fault == "full" and self.random.random() < amount or fault == "fullat" and full):
             raise OSError(errno.ENOSPC, "asked for")
+        # The kernel's own requests have no process.
+        change = change and process > 1
         if fault == "kill" and change:
             os.kill(process, signal.SIGKILL)
             # It is gone before the change could be seen.
@@ -164,7 +166,8 @@ class Failing:
     @call(26)
     def init(self, _node, body, _owner):
         major, _, readahead, _ = struct.unpack_from("<IIII", body)
-        return struct.pack("<IIIIHHIIHHI28x", major, 31, readahead, 0, 16, 12, MAX_WRITE, 1, 32, 0, 0)
+        # Writes of more than a page.
+        return struct.pack("<IIIIHHIIHHI28x", major, 31, readahead, 1 << 5, 16, 12, MAX_WRITE, 1, 32, 0, 0)
 
     @call(1)
     def lookup(self, node, body, _owner):
@@ -196,7 +199,6 @@ class Failing:
         if valid & 6:
             os.chown(path, uid if valid & 2 else -1, gid if valid & 4 else -1, follow_symlinks=False)
         if valid & 8:
-            self.fail("write")
             os.truncate(self.files[handle] if valid & 64 and handle in self.files else path, size)
         if valid & 0x1B0:
             now, at = time.time_ns(), os.lstat(path)

@@ -9,7 +9,7 @@ or killed, and a second server on the same shared folder. As root also what a sy
     [sudo] bench/serve/faults.py FLASHMOE MODEL [--faults 10000] [--minutes 20] [--seed 1] [--only KIND]
 
 Loopback only. It ends after so many faults or minutes, whichever is first, with 0 when every answer was right, every
-good request after a fault was answered within five seconds, and threads and descriptors are what they were. A request
+good request after a fault was answered within five seconds (--soon), and threads and descriptors are what they were. A request
 may fail while its server's template, model, threads or descriptors are at fault, and no other; a wrong answer never may.
 """
 
@@ -129,7 +129,8 @@ def said(answer):
 class Campaign:
     """Counts and the faults themselves."""
 
-    def __init__(self, servers, mounts, folder, seed):
+    def __init__(self, servers, mounts, folder, options):
+        self.soon, seed = options.soon, options.seed
         self.servers, self.mounts, self.folder, self.random = servers, mounts, folder, random.Random(seed)
         self.lock = threading.Lock()
         self.wrong, self.compared, self.excused, self.counts, self.probes = [], 0, 0, {}, {}
@@ -258,7 +259,7 @@ class Campaign:
             self.complain(f"after {kind}: {status} {answer}")
         elif said(answer) != self.right[number]:
             self.complain(f"after {kind}: another answer to {number}")
-        elif took > SOON:
+        elif took > self.soon:
             self.complain(f"after {kind}: an answer after {took:.1f} s")
 
     @contextlib.contextmanager
@@ -339,6 +340,8 @@ class Campaign:
                 self.failed(server, begun_fault, f"{kind.__name__}: {error!r}")
             self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
             done += 1
+            if done % 500 == 0:
+                print(f"{done} faults, {self.compared} compared, {len(self.wrong)} wrong", file=sys.stderr, flush=True)
         self.over.set()
         for client in clients:
             client.join()
@@ -352,6 +355,7 @@ def main():
     parser.add_argument("--faults", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--soon", type=float, default=SOON, help="seconds within which the next good answer must come")
     parser.add_argument("--only", help="a kind of fault: cancel, rubbish, kept, clock, template, killed, shared, local, "
                         "weights, descriptors, threads")
     options = parser.parse_args()
@@ -365,7 +369,7 @@ def main():
             model = mounts["model"].mount if mounts else options.model
             user = USER if mounts else None
             # The first one reads its experts again and again.
-            servers = [Server(options.program, model, folder, "first", user, ["--slots", "100"]),
+            servers = [Server(options.program, model, folder, "first", user, ["--slots", "400"]),
                        Server(options.program, options.model, folder, "second", user)]
             return campaign(options, servers, mounts, folder)
         finally:
@@ -392,7 +396,7 @@ def mount_all(folder, model):
 
 
 def campaign(options, servers, mounts, folder):
-    campaign = Campaign(servers, mounts, folder, options.seed)
+    campaign = Campaign(servers, mounts, folder, options)
     before = [server.facts() for server in servers]
     done = campaign.run(options.faults, options.minutes, options.only)
     time.sleep(1)

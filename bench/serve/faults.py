@@ -130,7 +130,7 @@ class Campaign:
     """Counts and the faults themselves."""
 
     def __init__(self, servers, mounts, folder, options):
-        self.soon, seed = options.soon, options.seed
+        self.soon, self.clients, seed = options.soon, options.clients, options.seed
         self.servers, self.mounts, self.folder, self.random = servers, mounts, folder, random.Random(seed)
         self.lock = threading.Lock()
         self.wrong, self.compared, self.excused, self.counts, self.probes = [], 0, 0, {}, {}
@@ -326,7 +326,7 @@ class Campaign:
         if self.mounts:
             kinds += [(self.shared, 2), (self.local, 1), (self.weights, 1), (self.descriptors, 1), (self.threads, 1)]
         kinds = [(kind, weight) for kind, weight in kinds if only in (None, kind.__name__)]
-        clients = [threading.Thread(target=self.client, args=(index,)) for index in range(CLIENTS)]
+        clients = [threading.Thread(target=self.client, args=(index,)) for index in range(self.clients)]
         for client in clients:
             client.start()
         begun, done = time.time(), 0
@@ -355,6 +355,7 @@ def main():
     parser.add_argument("--faults", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--soon", type=float, default=SOON, help="seconds within which the next good answer must come")
     parser.add_argument("--only", help="a kind of fault: cancel, rubbish, kept, clock, template, killed, shared, local, "
                         "weights, descriptors, threads")

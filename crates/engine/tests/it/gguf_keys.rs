@@ -48,11 +48,35 @@ const FURTHER: [&str; 20] = [
     "adapter.type",
 ];
 
-/// Keys whose value the configuration has in another form: a difference, a share, a list of layers, a choice.
-const DERIVED: [&str; 0] = [];
+/// Keys whose value the configuration has in another form: architecture, key, and which.
+const DERIVED: [(&str, &str, &str); 12] = [
+    ("qwen3next", "rope.dimension_count", "a share of a head"),
+    ("qwen35moe", "rope.dimension_count", "a share of a head"),
+    ("glm4moe", "rope.dimension_count", "a share of a head"),
+    ("qwen3moe", "rope.dimension_count", "a share of a head"),
+    ("gpt-oss", "rope.dimension_count", "a share of a head"),
+    ("qwen3next", "full_attention_interval", "a kind for each layer"),
+    ("qwen35moe", "full_attention_interval", "a kind for each layer"),
+    ("gpt-oss", "rope.scaling.type", "an object, or none"),
+    ("deepseek4", "rope.scaling.type", "an object, or none"),
+    ("deepseek2", "rope.scaling.yarn_log_multiplier", "ten times as much"),
+    ("gemma4", "rope.freq_base", "an object for each kind of layer"),
+    ("gemma4", "rope.freq_base_swa", "an object for each kind of layer"),
+];
+
+/// Keys for which zero is as good as absent.
+const ZERO: [&str; 3] = ["expert_group_count", "expert_group_used_count", "expert_weights_scale"];
 
 /// Keys whose absence is another model than the file's value: architecture, key, and what it means.
-const ABSENT: [(&str, &str, &str); 0] = [];
+const ABSENT: [(&str, &str, &str); 7] = [
+    ("every", "context_length", "as long as the family's models"),
+    ("deepseek2", "expert_weights_norm", "weights are not divided by their sum"),
+    ("glm4moe", "expert_weights_norm", "weights are not divided by their sum"),
+    ("deepseek2", "expert_weights_scale", "weights as they are"),
+    ("glm4moe", "expert_weights_scale", "weights as they are"),
+    ("deepseek2", "expert_group_used_count", "one group"),
+    ("gemma4", "final_logit_softcapping", "logits as they are"),
+];
 
 fn entry(kind: &str, text: &str) -> GgufValue {
     let list = |id: u32, bytes: Vec<u8>| {
@@ -216,7 +240,7 @@ fn entered(checkpoint: &Checkpoint, ours: &str) -> Vec<Value> {
 }
 
 /// Why an accepted value that makes another model is not what the key is declared to say.
-fn complaint(path: &Path, name: &str, value: &GgufValue) -> Option<String> {
+fn complaint(path: &Path, architecture: &str, name: &str, value: &GgufValue) -> Option<String> {
     let checkpoint = open(path).unwrap();
     let names = checkpoint.config.names().filter(|(_, theirs)| *theirs == name);
     let ours: Vec<&str> = names.map(|(ours, _)| ours).collect();
@@ -224,7 +248,8 @@ fn complaint(path: &Path, name: &str, value: &GgufValue) -> Option<String> {
     let is_answer = |ours: &str| {
         keys::all().iter().any(|key| key.name() == ours && key.effect() == Effect::Answer)
     };
-    if DERIVED.contains(&short) {
+    let is_derived = |(of, key, _): &(&str, &str, &str)| *of == architecture && *key == short;
+    if DERIVED.iter().any(is_derived) || (ZERO.contains(&short) && plain(value) == Some(0.0)) {
         return None;
     }
     if !ours.iter().any(|ours| is_answer(ours)) {
@@ -280,7 +305,7 @@ fn try_every_value(architecture: &str, tiny: &GgufFile, names: &BTreeSet<String>
                     None
                 }
                 (Ok(_), Some(value)) => {
-                    let wrong = complaint(&path, name, value);
+                    let wrong = complaint(&path, architecture, name, value);
                     tried.declared += usize::from(wrong.is_none());
                     wrong
                 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what packaging/release.sh made: symbols no newer than the promised glibc, and an answer of the demo model from
-# each piece, installed as a user would, without a compiler and without network.
+# Checks what packaging/release.sh made: symbols no newer than the promised glibc, an answer of the demo model from
+# each piece, installed as a user would, without a compiler and without network, and what each piece holds (contents.py).
 #
 #   packaging/check.sh [x86_64] [aarch64] [macos] [windows]
 #
@@ -126,5 +126,7 @@ for machine in "$@"; do
         echo "$machine empty folder: answers"
     fi
 done
+# What each file holds, with which modes and owners, and that no program has a path of this machine.
+(cd "$dist" && cut -c 67- SHA256SUMS | xargs ../../packaging/contents.py)
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS)
 echo "all checked"

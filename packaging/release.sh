@@ -19,6 +19,11 @@ cd "$(dirname "$0")/.."
 
 [ $# -gt 0 ] || set -- x86_64 aarch64 macos windows
 
+# Files are readable by all whatever the builder's shell says, and programs name no folder of the builder's: the standard
+# library's paths are short already, those of dependencies begin with the home folder.
+umask 022
+export RUSTFLAGS="${RUSTFLAGS:-} --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/flashmoe"
+
 # The program, stripped.
 program() {
     rustup target add "$1-unknown-linux-gnu" > /dev/null 2>&1
@@ -53,6 +58,8 @@ foreign() {
     # An owner's first report needs a model (docs/apple.md).
     cp -r "$demo" "$dist/$1/models/demo"
     rm -rf "$dist/$1/models/demo/training"
+    # A clone may be the builder's alone.
+    chmod -R u=rwX,go=rX "$dist/$1"
 }
 
 zipped() {
@@ -68,7 +75,7 @@ END
 }
 
 tarred() {
-    tar -C "$dist" --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$1.tar.gz" "$1"
+    tar -C "$dist" --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -czf "$dist/$1.tar.gz" "$1"
 }
 
 # What lies beside the program: made by the program itself, or by an emulator of its processor.

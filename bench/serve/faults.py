@@ -1,19 +1,27 @@
 """A campaign of faults against a server of the demo model: eight clients whose answers are compared to the bit, and
-beside them cancels, hostile bodies, pipes and rubbish in the place of kept prompts, a stopped template's process, and a
-second server on the same shared folder.
+beside them cancels, hostile bodies, pipes and rubbish in the place of kept prompts, a template's process that is stopped
+or killed, and a second server on the same shared folder. As root also what a system does to a server:
 
-    bench/serve/faults.py FLASHMOE MODEL [--faults 10000] [--minutes 20] [--seed 1]
+    the shared folder hangs, is slow, fails with EIO or is full; the folder of kept prompts fails or is full; the model's
+    files fail (bench/serve/failing.py, a file system of our own); no descriptor or no thread is to be had (limits of the
+    running process, which belongs to a user of its own, since root has no limit of threads)
+
+    [sudo] bench/serve/faults.py FLASHMOE MODEL [--faults 10000] [--minutes 20] [--seed 1] [--only KIND]
 
 Loopback only. It ends after so many faults or minutes, whichever is first, with 0 when every answer was right, every
-good request after a fault was answered within five seconds, and threads and descriptors are what they were.
+good request after a fault was answered within five seconds (--soon), and threads and descriptors are what they were. A request
+may fail while its server's template, model, threads or descriptors are at fault, and no other; a wrong answer never may.
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
 import pathlib
 import random
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,16 +34,61 @@ SOON = 5.0
 CLIENTS = 8
 
 
+# A user that has nothing else: its limit of threads is the server's own.
+USER = 61_234
+
+
+class Mount:
+    """A folder that is shown through a file system which fails on demand."""
+
+    def __init__(self, folder, mount):
+        mount.mkdir()
+        self.folder, self.mount = folder, mount
+        command = [sys.executable, pathlib.Path(__file__).with_name("failing.py"), folder, mount]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.child = subprocess.Popen(command, text=True, **pipes)
+        if self.child.stdout.readline() != "ready\n":
+            sys.exit("no file system can be mounted here")
+
+    def say(self, fault):
+        self.child.stdin.write(fault + "\n")
+        self.child.stdin.flush()
+        self.child.stdout.readline()
+
+    def end(self):
+        self.child.stdin.close()
+        self.child.wait(10)
+
+
 class Server:
     """A server of the model on a free port."""
 
-    def __init__(self, program, model, folder, name):
-        self.log = open(folder / f"{name}.log", "wb")
-        arguments = [program, "serve", model, "--port", "0", "--device", "cpu", "--sequences", "4"]
+    def __init__(self, program, model, folder, name, user=None, further=()):
+        self.name, self.log = name, open(folder / f"{name}.log", "wb")
+        arguments = [program, "serve", model, "--port", "0", "--device", "cpu", "--sequences", "4", *further]
         arguments += ["--cache-disk", str(folder / f"{name}-kept"), "--cache-shared", str(folder / "shared")]
-        self.child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=self.log)
+        who = {"user": user, "group": user, "extra_groups": [], "env": {**os.environ, "HOME": str(folder)}} if user else {}
+        self.child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=self.log, **who)
         line = self.child.stdout.readline().decode()
+        if not line:
+            sys.exit((folder / f"{name}.log").read_text())
         self.port = int(line.strip().rsplit(":", 1)[1])
+        # Faults at work under which a request may fail, and when the last one was over.
+        self.excused, self.excused_until = 0, 0.0
+
+    def may_fail(self, begun):
+        """Whether a request that began then may have failed."""
+        return self.excused > 0 or self.excused_until > begun
+
+    def helpers(self):
+        """Processes that a thread of the server has started: those of templates."""
+        found = []
+        for thread in pathlib.Path(f"/proc/{self.child.pid}/task").iterdir():
+            try:
+                found += [int(child) for child in (thread / "children").read_text().split()]
+            except OSError:
+                pass  # The thread has ended.
+        return found
 
     def ask(self, body, timeout=120):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -76,26 +129,28 @@ def said(answer):
 class Campaign:
     """Counts and the faults themselves."""
 
-    def __init__(self, servers, folder, seed):
-        self.servers, self.folder, self.random = servers, folder, random.Random(seed)
+    def __init__(self, servers, mounts, folder, options):
+        self.soon, self.clients, seed = options.soon, options.clients, options.seed
+        self.servers, self.mounts, self.folder, self.random = servers, mounts, folder, random.Random(seed)
         self.lock = threading.Lock()
-        self.wrong, self.compared, self.counts = [], 0, {}
+        self.wrong, self.compared, self.excused, self.counts, self.probes = [], 0, 0, {}, {}
         self.over = threading.Event()
         self.right = {number: said(servers[0].ask(question(number))[1]) for number in range(20)}
 
     def complain(self, text):
         with self.lock:
             self.wrong.append(text)
+        print("WRONG", text[:500], file=sys.stderr, flush=True)
 
     def client(self, index):
         source = random.Random(index)
         while not self.over.is_set():
             number = source.randrange(20)
-            server = self.servers[index % len(self.servers)]
+            server, begun = self.servers[index % len(self.servers)], time.monotonic()
             try:
                 status, answer = server.ask(question(number))
             except (OSError, http.client.HTTPException) as error:
-                self.complain(f"client {index}: {error!r}")
+                self.failed(server, begun, f"client {index}: {error!r}")
                 continue
             if status == 200:
                 with self.lock:
@@ -103,7 +158,15 @@ class Campaign:
                 if said(answer) != self.right[number]:
                     self.complain(f"client {index}: another answer to {number}")
             elif status not in (429, 503):
-                self.complain(f"client {index}: {status} {answer}")
+                self.failed(server, begun, f"client {index}: {status} {answer}")
+
+    def failed(self, server, begun, text):
+        with self.lock:
+            excused = server.may_fail(begun)
+            self.excused += excused
+        if not excused:
+            self.complain(text)
+        time.sleep(0.05)
 
     def cancel(self, server):
         body = json.dumps({**question(self.random.randrange(20)), "stream": True, "max_tokens": 64}).encode()
@@ -122,9 +185,18 @@ class Campaign:
             stream.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n")
             stream.sendall(self.random.randbytes(size))
 
+    def files(self):
+        """Files of the folders behind the mounts: a mount may hang."""
+        mounts = {mount.mount for mount in self.mounts.values()}
+        for place in (place for place in self.folder.iterdir() if place not in mounts):
+            try:
+                yield from place.rglob("*")
+            except OSError:
+                pass  # A server has removed a folder.
+
     def kept(self, _server):
         """A pipe, nothing, or other bytes in the place of a kept file."""
-        files = [path for path in self.folder.rglob("*") if path.suffix in (".page", ".prefix")]
+        files = [path for path in self.files() if path.suffix in (".page", ".prefix")]
         if not files:
             return
         path = self.random.choice(files)
@@ -146,7 +218,7 @@ class Campaign:
 
     def clock(self, _server):
         """Times of use in other years."""
-        for path in self.folder.rglob("*.prefix"):
+        for path in (path for path in self.files() if path.suffix == ".prefix"):
             when = time.time() + self.random.uniform(-4e8, 4e8)
             try:
                 os.utime(path, (when, when), follow_symlinks=False)
@@ -154,31 +226,122 @@ class Campaign:
                 pass
 
     def template(self, server):
-        """Stops a template's process for a moment; a good request meanwhile may fail, but not others."""
-        children = pathlib.Path(f"/proc/{server.child.pid}/task/{server.child.pid}/children").read_text().split()
-        for child in children:
-            try:
-                os.kill(int(child), signal.SIGSTOP)
-                time.sleep(0.2)
-                os.kill(int(child), signal.SIGCONT)
-            except ProcessLookupError:
-                pass
+        """Stops the template's process, for a moment or for good: another one takes its place."""
+        for child in server.helpers():
+            self.signal(child, signal.SIGSTOP)
+        if self.random.random() < 0.5:
+            time.sleep(0.2)
+            for child in server.helpers():
+                self.signal(child, signal.SIGCONT)
+        self.probe(server, "template")
 
-    def run(self, faults, minutes):
-        kinds = [(self.cancel, 60), (self.rubbish, 25), (self.kept, 13), (self.clock, 1), (self.template, 1)]
-        clients = [threading.Thread(target=self.client, args=(index,)) for index in range(CLIENTS)]
+    def killed(self, server):
+        for child in server.helpers():
+            self.signal(child, signal.SIGKILL)
+        self.probe(server, "killed")
+
+    def signal(self, process, which):
+        try:
+            os.kill(process, which)
+        except ProcessLookupError:
+            pass
+
+    def probe(self, server, kind):
+        """The next good request."""
+        number, begun = self.random.randrange(20), time.monotonic()
+        try:
+            status, answer = server.ask(question(number))
+        except (OSError, http.client.HTTPException) as error:
+            return self.complain(f"after {kind}: {error!r}")
+        took = time.monotonic() - begun
+        self.probes.setdefault(kind, []).append(took)
+        if status != 200:
+            self.complain(f"after {kind}: {status} {answer}")
+        elif said(answer) != self.right[number]:
+            self.complain(f"after {kind}: another answer to {number}")
+        elif took > self.soon:
+            self.complain(f"after {kind}: an answer after {took:.1f} s")
+
+    @contextlib.contextmanager
+    def excuse(self, server):
+        with self.lock:
+            server.excused += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                server.excused -= 1
+                server.excused_until = time.monotonic()
+
+    def mounted(self, server, name, faults, during):
+        """A fault of a file system for a moment; with `during`, good requests are answered meanwhile."""
+        mount, fault = self.mounts[name], self.random.choice(faults)
+        mount.say(fault)
+        try:
+            if during:
+                self.probe(server, f"{name} {fault.split()[0]}, during it")
+            time.sleep(self.random.uniform(0, 3 if fault == "hang" else 0.5))
+        finally:
+            mount.say("well")
+        self.probe(server, f"{name} {fault.split()[0]}")
+
+    def shared(self, server):
+        self.mounted(server, "shared", ["hang", "hang", "slow 0.05", "slow 1", "eio 1", "eio 0.1", "full 1", "full 0.2"], True)
+
+    def local(self, _server):
+        self.mounted(self.servers[0], "kept", ["eio 1", "eio 0.1", "full 1", "full 0.2"], True)
+
+    def weights(self, _server):
+        with self.excuse(self.servers[0]):
+            mount = self.mounts["model"]
+            mount.say(self.random.choice(["eio 1", "eio 0.05"]))
+            time.sleep(self.random.uniform(0.1, 0.6))
+            mount.say("well")
+        # Reads that had failed are told of with the requests that wanted them.
+        self.probe(self.servers[0], "model eio")
+
+    def limited(self, server, which, soft, kind):
+        hard = resource.prlimit(server.child.pid, which)[1]
+        with self.excuse(server):
+            resource.prlimit(server.child.pid, which, (min(soft, hard), hard))
+            try:
+                if self.random.random() < 0.3:
+                    for child in server.helpers():
+                        self.signal(child, signal.SIGKILL)
+                time.sleep(self.random.uniform(0.1, 1))
+            finally:
+                resource.prlimit(server.child.pid, which, (hard, hard))
+        self.probe(server, kind)
+
+    def descriptors(self, server):
+        _, files = server.facts()
+        self.limited(server, resource.RLIMIT_NOFILE, max(files - 8 + self.random.randrange(12), 4), "descriptors")
+
+    def threads(self, server):
+        self.limited(server, resource.RLIMIT_NPROC, 1, "threads")
+
+    def run(self, faults, minutes, only):
+        kinds = [(self.cancel, 58), (self.rubbish, 21), (self.kept, 12), (self.clock, 1), (self.template, 1)]
+        kinds += [(self.killed, 1)]
+        if self.mounts:
+            kinds += [(self.shared, 2), (self.local, 1), (self.weights, 1), (self.descriptors, 1), (self.threads, 1)]
+        kinds = [(kind, weight) for kind, weight in kinds if only in (None, kind.__name__)]
+        clients = [threading.Thread(target=self.client, args=(index,)) for index in range(self.clients)]
         for client in clients:
             client.start()
         begun, done = time.time(), 0
         while done < faults and time.time() - begun < 60 * minutes:
             server = self.random.choice(self.servers)
             kind = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
+            begun_fault = time.monotonic()
             try:
                 kind(server)
             except OSError as error:
-                self.complain(f"{kind.__name__}: {error!r}")
+                self.failed(server, begun_fault, f"{kind.__name__}: {error!r}")
             self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
             done += 1
+            if done % 500 == 0:
+                print(f"{done} faults, {self.compared} compared, {len(self.wrong)} wrong", file=sys.stderr, flush=True)
         self.over.set()
         for client in clients:
             client.join()
@@ -192,34 +355,72 @@ def main():
     parser.add_argument("--faults", type=int, default=10_000)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--soon", type=float, default=SOON, help="seconds within which the next good answer must come")
+    parser.add_argument("--only", help="a kind of fault: cancel, rubbish, kept, clock, template, killed, shared, local, "
+                        "weights, descriptors, threads")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        os.chmod(folder, 0o700)
-        servers = [Server(options.program, options.model, folder, name) for name in ("first", "second")]
+        os.chmod(folder, 0o711)
+        servers, mounts = [], {}
         try:
-            campaign = Campaign(servers, folder, options.seed)
-            before = [server.facts() for server in servers]
-            done = campaign.run(options.faults, options.minutes)
-            time.sleep(1)
-            for server in servers:
-                begun = time.time()
-                status, answer = server.ask(question(3))
-                if status != 200 or said(answer) != campaign.right[3] or time.time() - begun > SOON:
-                    campaign.complain(f"the next good request: {status} after {time.time() - begun:.1f} s")
-            after = [server.facts() for server in servers]
-            for (threads, files), (threads_then, files_then) in zip(before, after):
-                if threads_then > threads + 2 or files_then > files + 10:
-                    campaign.complain(f"threads {threads} to {threads_then}, descriptors {files} to {files_then}")
-            codes = [server.end() for server in servers]
-            if codes != [0, 0]:
-                campaign.complain(f"exit codes {codes}")
+            if os.geteuid() == 0:
+                mounts = mount_all(folder, options.model)
+            model = mounts["model"].mount if mounts else options.model
+            user = USER if mounts else None
+            # The first one reads its experts again and again.
+            servers = [Server(options.program, model, folder, "first", user, ["--slots", "400"]),
+                       Server(options.program, options.model, folder, "second", user)]
+            return campaign(options, servers, mounts, folder)
         finally:
+            for mount in mounts.values():
+                mount.say("well")
             for server in servers:
                 server.child.kill()
-        print(json.dumps({"faults": done, "kinds": campaign.counts, "answers compared": campaign.compared,
-                          "wrong": len(campaign.wrong), "first": campaign.wrong[:10]}, indent=1))
-        return 1 if campaign.wrong else 0
+                server.child.wait()
+            for mount in mounts.values():
+                mount.end()
+
+
+def mount_all(folder, model):
+    """The first server's model and kept prompts, and what both share."""
+    mounts = {"model": Mount(pathlib.Path(model).resolve(), folder / "model")}
+    for name, place in (("kept", "first-kept"), ("shared", "shared")):
+        behind = folder / f"{place}-behind"
+        behind.mkdir(mode=0o700)
+        os.chown(behind, USER, USER)
+        mounts[name] = Mount(behind, folder / place)
+    (folder / "second-kept").mkdir(mode=0o700)
+    os.chown(folder / "second-kept", USER, USER)
+    return mounts
+
+
+def campaign(options, servers, mounts, folder):
+    campaign = Campaign(servers, mounts, folder, options)
+    before = [server.facts() for server in servers]
+    done = campaign.run(options.faults, options.minutes, options.only)
+    time.sleep(1)
+    for server in servers:
+        campaign.probe(server, "all")
+    after = [server.facts() for server in servers]
+    for server, (threads, files), (threads_then, files_then) in zip(servers, before, after):
+        if threads_then > threads + 2 or files_then > files + 10:
+            campaign.complain(f"{server.name}: threads {threads} to {threads_then}, descriptors {files} to {files_then}")
+    codes = [server.end() for server in servers]
+    if codes != [0, 0]:
+        campaign.complain(f"exit codes {codes}")
+    for server in servers:
+        log = (folder / f"{server.name}.log").read_text(errors="replace")
+        if "panicked" in log:
+            campaign.complain(f"{server.name}: {log[log.index('panicked'):][:300]}")
+        shutil.copy(folder / f"{server.name}.log", pathlib.Path(tempfile.gettempdir()) / f"faults-{server.name}.log")
+    longest = {kind: [len(times), round(max(times), 2)] for kind, times in sorted(campaign.probes.items())}
+    print(json.dumps({"faults": done, "kinds": campaign.counts, "answers compared": campaign.compared,
+                      "requests that might fail and did": campaign.excused,
+                      "good requests next, and seconds of the longest": longest,
+                      "wrong": len(campaign.wrong), "first": campaign.wrong[:10]}, indent=1))
+    return 1 if campaign.wrong else 0
 
 
 if __name__ == "__main__":

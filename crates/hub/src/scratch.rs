@@ -37,7 +37,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _next_time = fs::remove_dir_all(&self.path);
+        remove(&self.path);
         // A cache that was not there, or had nothing, is as before: only empty folders go.
         let parents = self.path.ancestors().skip(1);
         for parent in parents.take_while(|parent| parent.starts_with(&self.root)) {
@@ -86,16 +86,42 @@ impl Cache {
 
 /// Removes a folder whose process is gone.
 fn remove_if_left(path: &Path) {
+    // The lock is the first file of a folder and the last that goes: where there are others and it is not, none will be.
+    let filled = is_filled(path);
     match open_regular(&path.join(LOCK), Links::Refused) {
         Ok(lock) => {
             if matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
                 return;
             }
         }
+        Err(error) if filled && error.kind() == io::ErrorKind::NotFound => {}
         // Just made, or left before it was locked: an empty one goes in any case.
         Err(_) => {
             let _full = fs::remove_dir(path);
             return;
+        }
+    }
+    remove(path);
+}
+
+/// Whether a folder, not a link to one, has other files than the lock.
+fn is_filled(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_dir())
+        && fs::read_dir(path).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.is_ok_and(|entry| entry.file_name() != LOCK))
+        })
+}
+
+/// Removes a folder, its lock last: a process that is killed meanwhile leaves what the next one knows for left.
+fn remove(path: &Path) {
+    if is_filled(path) {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let _next_time = match is_folder {
+                true => fs::remove_dir_all(entry.path()),
+                false if entry.file_name() == LOCK => Ok(()),
+                false => fs::remove_file(entry.path()),
+            };
         }
     }
     let _next_time = fs::remove_dir_all(path);
@@ -117,8 +143,12 @@ mod tests {
         fs::create_dir(&left).unwrap();
         fs::write(left.join(LOCK), "").unwrap();
         fs::write(left.join("model.safetensors"), "sparse").unwrap();
+        // Killed while it removed its folder, in an order that older versions had.
+        let half = root.join(FOLDER).join("2-0");
+        fs::create_dir(&half).unwrap();
+        fs::write(half.join("config.json"), "{}").unwrap();
         let second = cache.scratch().unwrap();
-        assert!(!left.exists(), "its process is gone");
+        assert!(!left.exists() && !half.exists(), "their processes are gone");
         assert!(first.path().join("config.json").exists(), "its process is here");
         assert_ne!(first.path(), second.path());
         let paths = [first.path().to_owned(), second.path().to_owned()];

@@ -22,10 +22,9 @@ use engine::weights::Catalog;
 use serde_json::{Value, json};
 use store::format::config::keys::{self, Absent, AnyKey, Effect, Null, Place};
 use store::format::{Checkpoint, Extent, Family, open};
-use store::synthetic::gguf::{F32, GgufFile, GgufValue};
 
 /// Longest line of a refusal, bytes.
-const LINE_BYTES_MAX: usize = 800;
+pub(crate) const LINE_BYTES_MAX: usize = 800;
 
 fn models() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -150,7 +149,7 @@ fn values() -> Vec<Value> {
 }
 
 /// True where all values are tried.
-fn is_campaign() -> bool {
+pub(crate) fn is_campaign() -> bool {
     std::env::var_os("FLASHMOE_CAMPAIGN").is_some()
 }
 
@@ -458,114 +457,4 @@ fn what_was_misread_is_refused() {
             Ok(_) => panic!("{case}: {pointer}/{key} = {value} is accepted"),
         }
     }
-}
-
-/// Keys of GGUF files that change what is computed where an architecture has them, after its name.
-const GGUF_EXTRA: [&str; 23] = [
-    "rope.scale_linear",
-    "rope.scaling.type",
-    "rope.scaling.factor",
-    "attention.scale",
-    "attention.clamp_kqv",
-    "attention.max_alibi_bias",
-    "attention.causal",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "logit_scale",
-    "embedding_scale",
-    "residual_scale",
-    "use_parallel_residual",
-    "expert_gating_func",
-    "expert_group_count",
-    "expert_weights_norm",
-    "expert_weights_scale",
-    "leading_dense_block_count",
-    "attention.sliding_window",
-    "nextn_predict_layers",
-    "attention.value_length",
-    "rope.dimension_count",
-    "context_length",
-];
-
-fn gguf_values() -> Vec<GgufValue> {
-    let counts = [0, 1, 2, 3, 4, 5, 7, 8, 16, 31, 32, 33, 64, 128, 264, 1 << 20, u32::MAX];
-    let floats = [0.0, -0.0, 1.0, 0.5, 2.0, 4.0, 1e-5, 1e4, 1e30, -1.0];
-    let texts = ["", "4", "none", "yarn", "linear", "adapter", "mmproj", "model"];
-    let mut all: Vec<GgufValue> = counts.map(GgufValue::U32).to_vec();
-    all.extend([0, 1, 4, u64::MAX].map(GgufValue::U64));
-    all.extend([-1, 0, 2, i32::MIN].map(GgufValue::I32));
-    all.extend(floats.map(GgufValue::F32));
-    all.extend([f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(GgufValue::F32));
-    all.extend([true, false].map(GgufValue::Bool));
-    all.extend(texts.map(|text| GgufValue::Text(text.to_owned())));
-    all.extend([vec![], vec![2, 2], vec![1, 2]].map(GgufValue::I32s));
-    all.extend([GgufValue::Texts(vec![]), GgufValue::Bools(vec![true, false]), GgufValue::U16(3)]);
-    all
-}
-
-/// The same of the keys of a GGUF file: each becomes an entry of the configuration, whose declaration decides.
-#[test]
-fn no_value_of_a_gguf_key_is_taken_for_something_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("tiny.gguf");
-    let of = |file: &GgufFile| {
-        fs::write(&path, file.to_bytes()).unwrap();
-        meaning(&path)
-    };
-    let tiny = GgufFile::tiny(F32);
-    let right = of(&tiny).unwrap();
-    let mut names: Vec<String> = GGUF_EXTRA.iter().map(|key| format!("qwen3moe.{key}")).collect();
-    names.extend(["general.type", "adapter.type"].map(str::to_owned));
-    names.extend(tiny.keys.iter().map(|(key, _)| key.clone()));
-    names
-        .retain(|name| ["qwen3moe.", "general.", "adapter."].iter().any(|it| name.starts_with(it)));
-    names.sort();
-    names.dedup();
-    let (mut refused, mut unchanged, mut declared, mut wrong) = (0, 0, 0, Vec::new());
-    for (number, name) in names.iter().enumerate() {
-        let values = gguf_values().into_iter().map(Some).chain([None]).enumerate();
-        let part = |index: usize| is_campaign() || index % PART == number % PART;
-        for (_, value) in values.filter(|(index, value)| value.is_none() || part(*index)) {
-            let mut file = tiny.clone();
-            match &value {
-                Some(value) => file.set(name, value.clone()),
-                None => file.remove(name),
-            }
-            match of(&file) {
-                Err(line) if line.len() < LINE_BYTES_MAX && line.lines().count() == 1 => {
-                    refused += 1
-                }
-                Err(line) => wrong.push(format!("{name} = {value:?}: {line}")),
-                Ok(meaning) if meaning == right => unchanged += 1,
-                Ok(_) => {
-                    let checkpoint = open(&path).unwrap();
-                    let family = checkpoint.config.supported_family().unwrap();
-                    let ours = checkpoint.config.names().find(|(_, theirs)| theirs == name);
-                    let ours = ours.map(|(ours, _)| ours.to_owned());
-                    let is_declared = keys::all().into_iter().any(|key| match value {
-                        Some(_) => {
-                            ours.as_deref() == Some(key.name()) && key.effect() == Effect::Answer
-                        }
-                        // The only key of the small file that may be absent and has another value than the default.
-                        None => {
-                            name.ends_with(".context_length")
-                                && key.name() == "max_position_embeddings"
-                                && key.absent().value(family).is_some()
-                        }
-                    });
-                    match is_declared {
-                        true => declared += 1,
-                        false => wrong.push(format!("{name} = {value:?}: means something else")),
-                    }
-                }
-            }
-        }
-    }
-    let counts = format!("{refused} refused, {unchanged} without effect, {declared} declared");
-    if is_campaign() {
-        std::io::Write::write_all(&mut std::io::stderr(), format!("GGUF: {counts}\n").as_bytes())
-            .unwrap();
-    }
-    assert!(wrong.is_empty(), "{counts}\n{}", wrong.join("\n"));
-    assert!(refused > 100 && declared > 5, "{counts}");
 }

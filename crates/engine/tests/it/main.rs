@@ -6,6 +6,7 @@ mod constrained;
 mod families;
 mod faults;
 mod gemma;
+mod gguf_keys;
 mod hashed_layers;
 mod heads;
 mod heads_cuda;

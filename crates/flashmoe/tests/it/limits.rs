@@ -162,6 +162,31 @@ fn a_server_that_gets_no_thread_answers_and_ends() {
     assert_eq!(served.end(Signal::TERM), Some(0));
 }
 
+/// Processes that a process has started, whichever of its threads did.
+fn children(process: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let lists = threads.map(|thread| {
+        fs::read_to_string(thread.unwrap().path().join("children")).unwrap_or_default()
+    });
+    let lists: Vec<String> = lists.collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_template_process_that_is_stopped_is_replaced_at_once() {
+    let served = Served::start(serve("", &[]));
+    assert!(served.chat().unwrap().contains("200 OK"));
+    for _ in 0..2 {
+        let idle = children(served.child.id());
+        assert_eq!(idle.len(), 1);
+        kill_process(Pid::from_raw(idle[0]).unwrap(), Signal::STOP).unwrap();
+        let answer = served.chat().unwrap();
+        assert!(answer.contains("200 OK"), "{answer}");
+        assert!(!Path::new(&format!("/proc/{}", idle[0])).exists(), "it is ended");
+    }
+    assert_eq!(served.end(Signal::TERM), Some(0));
+}
+
 /// What must be a line and a code.
 fn is_told(output: &Output, case: &str) {
     let error = String::from_utf8_lossy(&output.stderr);

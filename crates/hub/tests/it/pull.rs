@@ -22,7 +22,7 @@ fn noise(length: usize, seed: u32) -> Vec<u8> {
     (0..length).map(|_| byte()).collect()
 }
 
-fn files() -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn files() -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     files.insert("config.json".to_owned(), b"{}".to_vec());
     files.insert("README.md".to_owned(), b"not wanted".to_vec());
@@ -32,7 +32,7 @@ fn files() -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-fn settings(test: &TestHub, cache: &Path) -> Settings {
+pub(crate) fn settings(test: &TestHub, cache: &Path) -> Settings {
     let limits = Limits {
         segment_bytes: SEGMENT,
         connections: 3,
@@ -47,11 +47,11 @@ fn settings(test: &TestHub, cache: &Path) -> Settings {
     Settings { endpoint, cache, token: None, offline: false, certificates: None, limits }
 }
 
-fn name() -> ModelName {
+pub(crate) fn name() -> ModelName {
     NAME.parse().unwrap()
 }
 
-fn pull(settings: Settings) -> Result<Pulled, HubError> {
+pub(crate) fn pull(settings: Settings) -> Result<Pulled, HubError> {
     let stop = AtomicBool::new(false);
     let hub = Hub::new(settings)?;
     let repository = hub.describe(&name(), &stop)?;
@@ -59,7 +59,7 @@ fn pull(settings: Settings) -> Result<Pulled, HubError> {
     hub.pull(&name(), &selection, &stop, &mut |_| {})
 }
 
-fn assert_whole(test: &TestHub, cache: &Path, pulled: &Pulled) {
+pub(crate) fn assert_whole(test: &TestHub, cache: &Path, pulled: &Pulled) {
     for (path, bytes) in test.state.files.iter().filter(|(path, _)| *path != "README.md") {
         assert_eq!(&std::fs::read(pulled.snapshot.join(path)).unwrap(), bytes, "{path}");
     }

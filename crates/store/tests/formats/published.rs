@@ -1,9 +1,12 @@
 //! Goal: weights of few bits as publishers store them are opened for what they are, packed byte by byte, and refused
 //! where their parts contradict each other. Method: the tiny checkpoint with its matrices replaced.
 
+use std::fs::{self, File};
+
 use kernels::format::{Encoding, FloatType, ScaleType};
 use serde_json::json;
 use store::format::open;
+use store::io::platform::FileExt;
 use store::pack::{PackOptions, Precision, Recipe, pack, verify};
 
 use crate::common::{Entry, Noise, TINY, Tensors, Tiny, go};
@@ -328,4 +331,72 @@ fn packed_integers_that_contradict_are_refused() {
         }),
     ];
     run_drafts(int4, cases);
+}
+
+/// Bytes of scales at the ends of a type's range, and whether they are numbers.
+fn extremes(scale: &str) -> Vec<(Vec<u8>, bool)> {
+    let floats = [0.0, -0.0, -1.0, f32::MAX, -f32::MAX, f32::MIN_POSITIVE, 1e30, 1.0];
+    let none = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    // In binary32, or in its upper half, where the largest would be rounded to no number.
+    let bytes = |value: f32| match scale {
+        "F32" => value.to_le_bytes().to_vec(),
+        _ => value.to_le_bytes()[2..].to_vec(),
+    };
+    if scale == "F8_E8M0" {
+        return [0, 1, 127, 254, 255].map(|byte| (vec![byte], byte != 255)).to_vec();
+    }
+    let smallest = if scale == "F32" { vec![1, 0, 0, 0] } else { vec![1, 0] };
+    let all = floats.map(|value| (bytes(value), true)).into_iter();
+    all.chain(none.map(|value| (bytes(value), false))).chain([(smallest, true)]).collect()
+}
+
+/// A scale that is a number, zero, negative or huge, is what the publisher's is and goes into a pack to the bit; what is
+/// none is found by `verify`, named, and never packed.
+#[test]
+fn scales_at_the_ends_of_their_range_are_kept_or_refused() {
+    let mut tried = 0;
+    for (draft, scale) in [
+        (fp8("F32"), "F32"),
+        (fp8("BF16"), "BF16"),
+        (fp8("F8_E8M0"), "F8_E8M0"),
+        (mxfp4("I8"), "F8_E8M0"),
+        (mxfp4("U32"), "F8_E8M0"),
+        (int4(), "BF16"),
+    ] {
+        let folder = draft.write();
+        let source = open(folder.path()).unwrap();
+        let trunk = &source.tensors["layers.1.mlp.shared_expert.up_proj"];
+        let experts = source.experts[1].as_ref().unwrap();
+        let of_experts = experts.experts.iter().flat_map(|expert| expert.scales_biases);
+        let scales = of_experts.chain([trunk.scales_biases]).flatten().map(|(scales, _)| scales);
+        let (first, last) = (scales.clone().next().unwrap(), scales.last().unwrap());
+        for (extent, at) in [(first, 0), (last, last.length)] {
+            let path = &source.files[extent.file.0 as usize].path;
+            let file = File::options().read(true).write(true).open(path).unwrap();
+            for (bytes, is_number) in extremes(scale) {
+                let offset = extent.offset + at.saturating_sub(bytes.len() as u64);
+                let mut before = bytes.clone();
+                file.read_exact_at(&mut before, offset).unwrap();
+                file.write_all_at(&bytes, offset).unwrap();
+                let changed = open(folder.path()).unwrap();
+                let damaged = verify(&changed, &mut go).unwrap().damaged;
+                let target = folder.path().join("pack");
+                let packed = pack(&changed, &target, PackOptions::default(), &mut go);
+                let what = format!("{scale} {bytes:02x?}: {damaged:?}");
+                if is_number {
+                    assert!(damaged.is_empty(), "{what}");
+                    packed.unwrap();
+                    same_bits(&changed, &open(&target).unwrap());
+                    fs::remove_dir_all(&target).unwrap();
+                } else {
+                    assert!(damaged.len() == 1 && damaged[0].contains("not finite"), "{what}");
+                    assert!(packed.is_err() && !target.exists(), "{what}");
+                }
+                file.write_all_at(&before, offset).unwrap();
+                let _refused = fs::remove_dir_all(folder.path().join("pack.partial"));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried >= 100, "{tried}");
 }

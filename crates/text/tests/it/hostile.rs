@@ -12,7 +12,7 @@ fn file() -> Value {
 }
 
 /// The file with the value at `pointer` replaced.
-fn changed(pointer: &str, value: Value) -> Vec<u8> {
+pub(crate) fn changed(pointer: &str, value: Value) -> Vec<u8> {
     let mut file = file();
     *file.pointer_mut(pointer).unwrap() = value;
     serde_json::to_vec(&file).unwrap()
@@ -28,15 +28,15 @@ fn refusal(bytes: &[u8], field: &str) -> String {
     line
 }
 
-fn split(pattern: Value) -> Value {
+pub(crate) fn split(pattern: Value) -> Value {
     json!({"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false})
 }
 
-fn bytes() -> Value {
+pub(crate) fn bytes() -> Value {
     json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false})
 }
 
-fn sequence(steps: Vec<Value>) -> Value {
+pub(crate) fn sequence(steps: Vec<Value>) -> Value {
     json!({"type": "Sequence", "pretokenizers": steps})
 }
 

@@ -8,6 +8,7 @@ mod deepseek_v4;
 mod dialect_goldens;
 mod dialect_grammars;
 mod dialects;
+mod expressions;
 mod full;
 mod generated;
 mod gguf;

@@ -324,7 +324,7 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
         Family::Gemma4,
     ];
     if !own.contains(&known.family) {
-        rotation(&mut entries)?;
+        rotation(&mut entries, known.family)?;
     }
     let Entries { json, names, .. } = entries;
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
@@ -361,6 +361,12 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
         Family::GptOss | Family::DeepseekV3 | Family::DeepseekV4 => "yarn",
         _ => "none",
     };
+    let factor = entries.key("rope.scaling.factor");
+    let found = entries.metadata.number(&factor)?;
+    if let Some(found) = found.filter(|&found| kind.is_none() && ![0.0, 1.0].contains(&found)) {
+        let remedy = "a factor without rope.scaling.type stretches linearly, which is not read";
+        return Err(entries.metadata.unsupported(&factor, found.to_string(), remedy));
+    }
     if let Some(kind) = kind.filter(|kind| kind != "none" && kind != stretched) {
         let remedy = "models with their own, unscaled rotation are read";
         return Err(entries.metadata.unsupported(&scaling, quoted(&kind).to_string(), remedy));
@@ -447,11 +453,15 @@ fn vocabulary(entries: &mut Entries<'_>, rows: Option<usize>) -> Result<(), Form
 }
 
 /// How much of a head is rotated. Sections by axis are those of pictures: for text all axes have one position.
-fn rotation(entries: &mut Entries<'_>) -> Result<(), FormatError> {
+fn rotation(entries: &mut Entries<'_>, family: Family) -> Result<(), FormatError> {
     let head =
         entries.metadata.required(&entries.key("attention.key_length"), Metadata::unsigned)?;
     let key = entries.key("rope.dimension_count");
-    let Some(rotated) = entries.metadata.unsigned(&key)? else { return Ok(()) };
+    let Some(rotated) = entries.metadata.unsigned(&key)? else {
+        // The format rotates whole heads then, and config.json of these families a quarter of them.
+        let in_part = [Family::Qwen35Moe, Family::Qwen3Next].contains(&family);
+        return if in_part { Err(entries.metadata.invalid(&key, "missing")) } else { Ok(()) };
+    };
     let factor = rotated as f64 / head.max(1) as f64;
     if rotated == 0 || rotated > head || (head as f64 * factor) as u64 != rotated {
         return Err(entries.metadata.invalid(&key, format!("{rotated} of heads of {head}")));

@@ -98,9 +98,28 @@ fn a_key_that_is_needed_is_named_when_it_is_missing() {
     }
 }
 
+/// The format rotates whole heads where the key is absent, config.json of the same family a quarter of them.
+#[test]
+fn how_much_of_a_head_is_rotated_must_be_said_where_it_is_a_part() {
+    for architecture in ["qwen3next", "qwen35moe"] {
+        let own = [
+            ("expert_shared_feed_forward_length", 32.0),
+            ("ssm.group_count", 1.0),
+            ("ssm.time_step_rank", 2.0),
+            ("ssm.state_size", 16.0),
+            ("ssm.conv_kernel", 4.0),
+            ("ssm.inner_size", 32.0),
+        ];
+        let mut file = of(architecture, &own);
+        file.remove(&format!("{architecture}.rope.dimension_count"));
+        let found = message(&file);
+        assert!(found.contains("rope.dimension_count: missing"), "{found}");
+    }
+}
+
 #[test]
 fn what_is_not_computed_is_refused_by_its_key() {
-    let cases: [Case; 10] = [
+    let cases: [Case; 13] = [
         (
             "glm4moe",
             &GLM,
@@ -160,6 +179,27 @@ fn what_is_not_computed_is_refused_by_its_key() {
             &DEEPSEEK_V4,
             |f| f.set("deepseek4.expert_group_count", GgufValue::U32(4)),
             "deepseek4.expert_group_count",
+        ),
+        // Without a type a factor stretches linearly.
+        (
+            "glm4moe",
+            &GLM,
+            |f| f.set("glm4moe.rope.scaling.factor", GgufValue::F32(40.0)),
+            "glm4moe.rope.scaling.factor",
+        ),
+        // Without a type a factor stretches linearly.
+        (
+            "minimax-m2",
+            &MINIMAX,
+            |f| f.set("minimax-m2.rope.scaling.factor", GgufValue::F32(40.0)),
+            "minimax-m2.rope.scaling.factor",
+        ),
+        // Without a type a factor stretches linearly.
+        (
+            "deepseek4",
+            &DEEPSEEK_V4,
+            |f| f.set("deepseek4.rope.scaling.factor", GgufValue::F32(40.0)),
+            "deepseek4.rope.scaling.factor",
         ),
     ];
     for (architecture, own, change, key) in cases {

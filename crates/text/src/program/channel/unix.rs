@@ -7,11 +7,17 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, WaitId, WaitIdOptions, getrlimit, setrlimit, waitid};
+
+/// How often it is asked whether a process that does not answer was stopped.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The program's end.
 #[derive(Debug)]
-pub(in super::super) struct Channel(UnixStream);
+pub(in super::super) struct Channel {
+    socket: UnixStream,
+    process: Pid,
+}
 
 impl Channel {
     /// Starts a process that has the other end.
@@ -23,53 +29,83 @@ impl Channel {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .spawn()?;
-        Ok((child, Self(socket)))
+        let process = Pid::from_child(&child);
+        Ok((child, Self { socket, process }))
     }
 
-    /// Lets `talk` write and read until `time` has passed, which is the error `TimedOut`. The process bounds its
-    /// memory itself, by the head of the request.
+    /// Lets `talk` write and read until `time` has passed, which is the error `TimedOut`, or until the process is seen
+    /// to be stopped by a signal, which is `ConnectionAborted`: it would not answer in time, and another one would. The
+    /// process bounds its memory itself, by the head of the request.
     pub(in super::super) fn converse<T>(
         &mut self,
         time: Duration,
         _memory_bytes: u64,
         talk: impl FnOnce(&mut Timed<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        talk(&mut Timed { socket: &self.0, deadline: Instant::now() + time })
+        talk(&mut Timed {
+            socket: &self.socket,
+            process: self.process,
+            deadline: Instant::now() + time,
+        })
     }
 }
 
 /// A socket whose reads and writes end at a deadline.
 pub(in super::super) struct Timed<'a> {
     socket: &'a UnixStream,
+    process: Pid,
     deadline: Instant,
 }
 
 impl Timed<'_> {
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    /// Repeats `step`, which is given how long it may wait, until it has done something.
+    fn patiently<T>(
+        &self,
+        mut step: impl FnMut(&UnixStream, Duration) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match step(self.socket, left.min(LOOK)) {
+                // What the system calls the end of a socket's patience.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) => {}
+                done => return done,
+            }
+            if is_stopped(self.process) {
+                let problem = "it was stopped by a signal";
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, problem));
+            }
+        }
     }
 }
 
-/// What the system calls the end of a socket's patience.
-fn late(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    }
+/// Whether a child is stopped by a signal; its end is left for who waits for it.
+fn is_stopped(process: Pid) -> bool {
+    let asked = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::Pid(process), asked), Ok(Some(_)))
 }
 
 impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(self.left()?))?;
-        self.socket.read(buffer).map_err(late)
+        self.patiently(|mut socket, time| {
+            socket.set_read_timeout(Some(time))?;
+            socket.read(buffer)
+        })
     }
 }
 
 impl Write for Timed<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(self.left()?))?;
-        self.socket.write(buffer).map_err(late)
+        self.patiently(|mut socket, time| {
+            socket.set_write_timeout(Some(time))?;
+            socket.write(buffer)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::latent::router;
 use super::{Entries, Found, rotation};
+use crate::format::Family;
 use crate::format::config::keys;
 use crate::format::error::FormatError;
 use crate::format::gguf::metadata::Metadata;
@@ -20,7 +21,7 @@ pub(super) fn glm(entries: &mut Entries<'_>, found: Found) -> Result<(), FormatE
     entries.json.insert(keys::ATTENTION_BIAS.name().to_owned(), json!(found.biases));
     let rotated = entries.key("rope.dimension_count");
     entries.metadata.required(&rotated, Metadata::unsigned)?;
-    rotation(entries)
+    rotation(entries, Family::Glm4Moe)
 }
 
 /// Takes the keys of MiniMax-M2.

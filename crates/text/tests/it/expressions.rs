@@ -1,0 +1,263 @@
+//! Goal: whatever expression a stranger's tokenizer.json divides texts by, the file is refused in one line, or every
+//! text gets tokens that say it again, or an error, soon. Method: expressions of a grammar that has everything the
+//! engines read and much that they do not, and damaged ones of known families; each takes texts that are short, long,
+//! and endless repetitions.
+//!
+//! The ordinary run tries a few hundred; `FLASHMOE_CAMPAIGN=N` tries N, 20,000 for 1, and says what came of them.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use store::split_mix::SplitMix64;
+use text::{TextError, Tokenizer};
+
+use crate::hostile::{bytes, changed, sequence, split};
+
+/// Expressions of the ordinary run.
+const FEW: u64 = 300;
+/// Longest time for a file or a text, on a machine with other work.
+const SOON: Duration = Duration::from_secs(20);
+/// Longest refusal, bytes.
+const LINE_BYTES_MAX: usize = 2000;
+
+const ATOMS: [&str; 40] = [
+    "a",
+    "A",
+    "1",
+    " ",
+    "'s",
+    "é",
+    "天",
+    "\u{1f600}",
+    r"\n",
+    r"\r",
+    r"\t",
+    r"\p{L}",
+    r"\p{N}",
+    r"\P{L}",
+    r"\p{Lu}",
+    r"\p{M}",
+    r"\p{Han}",
+    r"\s",
+    r"\S",
+    r"\w",
+    r"\W",
+    r"\d",
+    ".",
+    "[a-z]",
+    "[^a]",
+    r"[^\s\p{L}\p{N}]",
+    r"[\s\S]",
+    r"[a-z&&[^b]]",
+    "[[:alpha:]]",
+    r"\x41",
+    r"\u{1F600}",
+    r"\/",
+    r"\-",
+    "^",
+    "$",
+    r"\b",
+    r"\B",
+    r"\A",
+    r"\z",
+    r"\1",
+];
+const QUANTIFIERS: [&str; 20] = [
+    "*",
+    "+",
+    "?",
+    "*?",
+    "+?",
+    "??",
+    "*+",
+    "++",
+    "?+",
+    "{0}",
+    "{1}",
+    "{1,3}",
+    "{2,}",
+    "{0,1000}",
+    "{1000}",
+    "{99999}",
+    "{3,1}",
+    "{,3}",
+    "{1,2}{1,2}",
+    "**",
+];
+const GROUPS: [(&str, &str); 14] = [
+    ("(?:", ")"),
+    ("(", ")"),
+    ("(?i:", ")"),
+    ("(?s:", ")"),
+    ("(?x: ", ")"),
+    ("(?=", ")"),
+    ("(?!", ")"),
+    ("(?<=", ")"),
+    ("(?<!", ")"),
+    ("(?>", ")"),
+    ("(?<name>", ")"),
+    ("(?:", ""),
+    ("", ")"),
+    ("(?#", ")"),
+];
+const KNOWN: [&str; 4] = [
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+",
+    r"\s?\p{L}+|\s?\p{P}+|[一-龥ࠀ-一가-퟿]+",
+    r"'(?i:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+];
+
+struct Source(SplitMix64);
+
+impl Source {
+    fn below(&mut self, limit: usize) -> usize {
+        (self.0.next_u64() % limit as u64) as usize
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    /// An expression; what is deep is short.
+    fn expression(&mut self, depth: usize) -> String {
+        let mut text = String::new();
+        for number in 0..1 + self.below(3) {
+            if number > 0 && self.below(3) == 0 {
+                text.push('|');
+            }
+            match self.below(3) {
+                0 if depth > 0 => {
+                    // Broken brackets now and then.
+                    let common = if self.below(4) == 0 { GROUPS.len() } else { 3 };
+                    let (open, close) = self.of(&GROUPS[..common]);
+                    text = format!("{text}{open}{}{close}", self.expression(depth - 1));
+                }
+                _ => text.push_str(self.of(&ATOMS)),
+            }
+            if self.below(2) == 0 {
+                text.push_str(self.of(&QUANTIFIERS));
+            }
+        }
+        text
+    }
+
+    /// One of a known family with letters removed, doubled, exchanged, or another piece put in.
+    fn damaged(&mut self) -> String {
+        let mut letters: Vec<char> = self.of(&KNOWN).chars().collect();
+        for _ in 0..1 + self.below(3) {
+            let at = self.below(letters.len());
+            match self.below(4) {
+                0 => drop(letters.remove(at)),
+                1 => letters.insert(at, letters[at]),
+                2 => {
+                    let other = self.below(letters.len());
+                    letters.swap(at, other);
+                }
+                _ => {
+                    let piece =
+                        if self.below(2) == 0 { self.of(&ATOMS) } else { self.of(&QUANTIFIERS) };
+                    letters.splice(at..at, piece.chars());
+                }
+            }
+        }
+        letters.into_iter().collect()
+    }
+
+    fn steps(&mut self) -> Value {
+        let mut steps = Vec::new();
+        for _ in 0..1 + self.below(3) / 2 {
+            let pattern = if self.below(3) == 0 { self.damaged() } else { self.expression(3) };
+            let mut step = split(json!({ "Regex": pattern }));
+            step["behavior"] = json!(self.of(&[
+                "Isolated",
+                "Isolated",
+                "Isolated",
+                "Removed",
+                "MergedWithPrevious"
+            ]));
+            step["invert"] = json!(self.below(8) == 0);
+            steps.push(step);
+        }
+        steps.push(bytes());
+        sequence(steps)
+    }
+}
+
+fn texts(length: usize) -> Vec<String> {
+    let mixed =
+        "It's 12345 o'clock,\r\n\r\n  \u{5929}\u{6c17}  is\u{a0} \t fine!! e\u{301} \u{1f600}";
+    let units = ["a", " ", "1", "A1 ", "\n", "\u{5929}", "a ", "!", "e\u{301}", "'s"];
+    let long = units.iter().map(|unit| unit.repeat(length / unit.len()));
+    ["", "a", mixed].map(str::to_owned).into_iter().chain(long).collect()
+}
+
+fn one_line(line: &str) {
+    assert!(line.len() < LINE_BYTES_MAX && !line.chars().any(char::is_control), "{line}");
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    refused: usize,
+    taken: usize,
+    texts: usize,
+    texts_refused: usize,
+    longest: Duration,
+}
+
+fn try_one(steps: &Value, texts: &[String], counts: &mut Counts) {
+    let file = changed("/pre_tokenizer", steps.clone());
+    let begun = Instant::now();
+    let opened = std::panic::catch_unwind(|| Tokenizer::from_bytes(&file));
+    let opened = opened.unwrap_or_else(|_| panic!("a panic at {steps}"));
+    let took = begun.elapsed();
+    assert!(took < SOON, "{took:?} for {steps}");
+    counts.longest = counts.longest.max(took);
+    let tokenizer = match opened {
+        Ok(tokenizer) => tokenizer,
+        Err(error) => {
+            assert!(matches!(error, TextError::Tokenizer { .. }), "{error}");
+            let line = error.to_string();
+            assert!(line.contains("pre_tokenizer"), "{line}");
+            one_line(&line);
+            counts.refused += 1;
+            return;
+        }
+    };
+    counts.taken += 1;
+    for text in texts {
+        let begun = Instant::now();
+        let found = std::panic::catch_unwind(AssertUnwindSafe(|| tokenizer.encode(text)));
+        let found = found.unwrap_or_else(|_| panic!("a panic at {steps}"));
+        let took = begun.elapsed();
+        assert!(took < SOON, "{took:?} for {} bytes by {steps}", text.len());
+        counts.longest = counts.longest.max(took);
+        counts.texts += 1;
+        match found {
+            Ok(ids) => assert!(tokenizer.decode(&ids) == *text, "other words by {steps}"),
+            Err(error) => {
+                assert!(matches!(error, TextError::Encode { .. }), "{error}");
+                one_line(&error.to_string());
+                counts.texts_refused += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn expressions_are_refused_or_divide_every_text_into_itself() {
+    let asked = std::env::var("FLASHMOE_CAMPAIGN").ok();
+    let many =
+        asked.as_ref().map(|asked| asked.parse().ok().filter(|&asked| asked > 1).unwrap_or(20_000));
+    let texts = texts(if many.is_some() { 20_000 } else { 2_000 });
+    let mut counts = Counts::default();
+    for seed in 0..many.unwrap_or(FEW) {
+        let steps = Source(SplitMix64(seed)).steps();
+        try_one(&steps, &texts, &mut counts);
+    }
+    if many.is_some() {
+        let said = format!("expressions: {counts:?}\n");
+        std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).unwrap();
+    }
+    assert!(counts.refused > 50 && counts.taken > 20, "{counts:?}");
+}

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Checks that release files hold what they are to hold, and nothing else.
+
+    packaging/contents.py FILE... [--forbid PATH ...]
+
+Of every archive, Debian package and wheel: the names are those listed here, each once; programs are executable, other
+files are readable by all and writable by their owner alone; root owns them; there are no links, devices or names that
+leave the folder. A wheel's RECORD has the checksum of each file. No program has a path of the machine that built it:
+those of --forbid, the home folder, this folder and cargo's. Standard library and dpkg-deb; exit status 1 with every
+complaint.
+"""
+
+import argparse
+import base64
+import csv
+import hashlib
+import io
+import os
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+PAPERS = ["LICENSE", "README.md", "flashmoe.1", "completions/flashmoe.bash", "completions/_flashmoe",
+          "completions/flashmoe.fish"]
+MODEL = ["README.md", "chat_template.jinja", "config.json", "eval.jsonl", "examples.json", "generation_config.json",
+         "heldout.jsonl", "loss.png", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+MODEL = [f"models/demo/{name}" for name in MODEL]
+DEBIAN = ["usr/bin/flashmoe", "usr/share/bash-completion/completions/flashmoe",
+          "usr/share/zsh/vendor-completions/_flashmoe", "usr/share/fish/vendor_completions.d/flashmoe.fish",
+          "usr/share/man/man1/flashmoe.1.gz", "usr/share/doc/flashmoe/copyright"]
+WHEEL = ["{}.data/scripts/flashmoe", "{}.dist-info/licenses/LICENSE", "{}.dist-info/METADATA", "{}.dist-info/WHEEL",
+         "{}.dist-info/RECORD"]
+PROGRAM = re.compile(r"(^|/)flashmoe(\.exe)?$")
+
+
+def is_program(name):
+    return bool(PROGRAM.search(name)) and "completions" not in name
+
+
+class Check:
+    def __init__(self, file, forbidden):
+        self.file, self.forbidden, self.found = file, forbidden, []
+
+    def complain(self, text):
+        self.found.append(f"{self.file.name}: {text}")
+
+    def names(self, found, expected):
+        for name in sorted(set(found) | set(expected)):
+            if found.count(name) != 1 or name not in expected:
+                times = f"{name} is there {found.count(name)} times"
+                self.complain(times if name in expected else f"{name} is not expected")
+
+    def mode(self, name, mode):
+        wanted = 0o755 if is_program(name) else 0o644
+        if stat.S_IMODE(mode) != wanted:
+            self.complain(f"{name} has mode {stat.S_IMODE(mode):o}, not {wanted:o}")
+
+    def content(self, name, body):
+        if not body:
+            self.complain(f"{name} is empty")
+        if is_program(name):
+            for path in self.forbidden:
+                count = body.count(path.encode())
+                if count:
+                    at = body.index(path.encode())
+                    piece = re.split(rb"[\0\n]", body[at:at + 200])[0].decode(errors="replace")
+                    self.complain(f"{name} has {count} paths below {path}, as {piece}")
+
+    def tar(self, archive, expected, prefix):
+        """A tar's members; folders are those of the files."""
+        folders = {str(folder) for name in expected for folder in pathlib.PurePosixPath(name).parents} | {prefix or "."}
+        files = []
+        for member in archive.getmembers():
+            name = os.path.normpath(member.name)
+            if name.startswith(("/", "..")):
+                self.complain(f"{member.name} leaves the folder")
+            if (member.uid, member.gid) != (0, 0):
+                self.complain(f"{name} belongs to {member.uid}:{member.gid}")
+            if member.uname not in ("", "root") or member.gname not in ("", "root"):
+                self.complain(f"{name} belongs to {member.uname}:{member.gname}")
+            if member.isdir():
+                if name not in folders:
+                    self.complain(f"folder {name} is not expected")
+                if member.mode & 0o7777 != 0o755:
+                    self.complain(f"folder {name} has mode {member.mode & 0o7777:o}, not 755")
+            elif member.isreg():
+                files.append(name)
+                self.mode(name, member.mode)
+                self.content(name, archive.extractfile(member).read())
+            else:
+                self.complain(f"{name} is neither a file nor a folder")
+        self.names(files, expected)
+
+    def archive(self):
+        folder = self.file.name.removesuffix(".tar.gz")
+        more = [*MODEL, "apple.md"] if folder.endswith("-macos") else []
+        expected = [f"{folder}/{name}" for name in ["flashmoe", *PAPERS, *more]]
+        with tarfile.open(self.file) as archive:
+            self.tar(archive, expected, folder)
+
+    def windows(self):
+        folder = self.file.name.removesuffix(".zip")
+        with zipfile.ZipFile(self.file) as archive:
+            self.names(archive.namelist(), [f"{folder}/{name}" for name in ["flashmoe.exe", *PAPERS, *MODEL]])
+            for name in archive.namelist():
+                self.content(name, archive.read(name))
+
+    def debian(self):
+        def part(option):
+            body = subprocess.run(["dpkg-deb", option, self.file], capture_output=True, check=True).stdout
+            return tarfile.open(fileobj=io.BytesIO(body))
+
+        with part("--fsys-tarfile") as archive:
+            self.tar(archive, DEBIAN, None)
+        with part("--ctrl-tarfile") as archive:
+            # Nothing of it runs when the package is installed.
+            self.tar(archive, ["control"], None)
+
+    def wheel(self):
+        name = "-".join(self.file.name.split("-")[:2])
+        with zipfile.ZipFile(self.file) as archive:
+            self.names(archive.namelist(), [entry.format(name) for entry in WHEEL])
+            for entry in archive.infolist():
+                mode = entry.external_attr >> 16
+                if not stat.S_ISREG(mode):
+                    self.complain(f"{entry.filename} is no file")
+                # The tool gives the list of files a mode of its own; installers take no mode but who may run a file.
+                if not entry.filename.endswith("/RECORD"):
+                    self.mode(entry.filename, mode)
+                self.content(entry.filename, archive.read(entry))
+            record = f"{name}.dist-info/RECORD"
+            rows = {path: (digest, size) for path, digest, size in csv.reader(io.StringIO(archive.read(record).decode()))}
+            for path in archive.namelist():
+                body = archive.read(path)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
+                wanted = ("", "") if path == record else (f"sha256={digest}", str(len(body)))
+                if rows.pop(path, None) != wanted:
+                    self.complain(f"RECORD has another line for {path}")
+            for path in rows:
+                self.complain(f"RECORD names {path}, which is not there")
+
+    def run(self):
+        kinds = {".tar.gz": self.archive, ".zip": self.windows, ".deb": self.debian, ".whl": self.wheel}
+        for suffix, check in kinds.items():
+            if self.file.name.endswith(suffix):
+                check()
+                return self.found
+        self.complain("is no release file")
+        return self.found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    parser.add_argument("--forbid", nargs="*", default=[])
+    options = parser.parse_args()
+    cargo = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+    here = str(pathlib.Path(__file__).resolve().parent.parent)
+    forbidden = {cargo + "/", os.path.expanduser("~") + "/", here + "/", *options.forbid}
+    found = [line for file in options.files for line in Check(file, sorted(forbidden)).run()]
+    print("\n".join(found) or f"{len(options.files)} release files hold what they are to hold")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -183,6 +183,15 @@ fn matrix<'a>(shape: &ProjectionShape, bytes: &ExpertBytes<'a>, which: Projectio
         .expect("the store checked every record against its shapes")
 }
 
+/// Experts that are computed together.
+#[derive(Clone, Copy)]
+struct Group<'a> {
+    /// Ascending indices into the visit.
+    experts: &'a [usize],
+    /// The pair whose row is the first of the buffers.
+    base: usize,
+}
+
 impl CpuBackend {
     pub(super) fn run_mixture(
         &mut self,
@@ -370,7 +379,14 @@ impl CpuBackend {
                 group.push(next.expect("members remain"));
             }
             let group_shared = std::mem::take(&mut shared);
-            self.run_group(visit, mixture, shapes, (&group, 0), group_shared, cancel)?;
+            self.run_group(
+                visit,
+                mixture,
+                shapes,
+                Group { experts: &group, base: 0 },
+                group_shared,
+                cancel,
+            )?;
             for &index in &group {
                 self.scratch.done[index] = true;
                 visit.release(index);
@@ -397,21 +413,20 @@ impl CpuBackend {
             next = range.end;
             group.clear();
             group.extend(range.clone());
-            self.run_group(visit, mixture, shapes, (&group, base), false, cancel)?;
+            self.run_group(visit, mixture, shapes, Group { experts: &group, base }, false, cancel)?;
             group.iter().for_each(|&index| visit.release(index));
             self.add_outputs(range, base);
         }
         Ok(())
     }
 
-    /// Feed-forward of the experts of `group`; their outputs go to the rows of their pairs after `base`. With `shared`
-    /// the shared expert is computed in the same regions.
+    /// Feed-forward of the experts of a group; with `shared` the shared expert is computed in the same regions.
     fn run_group(
         &mut self,
         visit: &Visit<'_>,
         mixture: &Mixture,
         shapes: &[ProjectionShape; 3],
-        (group, base): (&[usize], usize),
+        Group { experts: group, base }: Group<'_>,
         shared: bool,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
@@ -444,21 +459,13 @@ impl CpuBackend {
         }
         self.compute.matmul(&mut jobs);
         self.prepare_activation(mixture, group, base);
+        self.activate(mixture, group, base, inner_width);
         let scratch = &mut self.scratch;
         let assignments = &scratch.assignments;
         // The rows of a group need not be adjacent; those between belong to experts already added up or
         // still to come, and preparing one span keeps the row numbers.
         let first = assignments.pairs(group[0]).start - base;
         let last = assignments.pairs(group[group.len() - 1]).end - base;
-        // Experts whose pairs are adjacent in one region: an expert's own pairs are too few for all workers.
-        for experts in group.chunk_by(|before, after| before + 1 == *after) {
-            let pairs =
-                assignments.starts[experts[0]]..assignments.pairs(experts[experts.len() - 1]).end;
-            let span = (pairs.start - base) * inner_width..(pairs.end - base) * inner_width;
-            let activated = &mut scratch.activated[span.clone()];
-            let (gates, ups) = (&scratch.gate[span.clone()], &scratch.up[span]);
-            mixture.activation.combine(&self.compute, gates, ups, activated);
-        }
         let span = first * inner_width..last * inner_width;
         let uses = [down.encoding];
         self.compute.prepare(&scratch.activated[span], inner_width, &uses, &mut scratch.inner);
@@ -480,15 +487,36 @@ impl CpuBackend {
             jobs.push(scratch.shared.down(down));
         }
         self.compute.matmul(&mut jobs);
-        if let Some(biases) = mixture.biases.as_ref().map(|it| self.weights.vector(it.down)) {
-            for &index in group {
-                let pairs = assignments.pairs(index);
-                let bias = &biases[assignments.experts[index].0 as usize * hidden..][..hidden];
-                let rows = (pairs.start - base) * hidden..(pairs.end - base) * hidden;
-                self.compute.add_to_rows(&mut scratch.out[rows], bias);
-            }
-        }
+        self.add_down_biases(mixture, group, base);
         Ok(())
+    }
+
+    fn add_down_biases(&mut self, mixture: &Mixture, group: &[usize], base: usize) {
+        let Some(biases) = &mixture.biases else { return };
+        let (biases, hidden) = (self.weights.vector(biases.down), self.config.hidden);
+        let scratch = &mut self.scratch;
+        let assignments = &scratch.assignments;
+        for &index in group {
+            let pairs = assignments.pairs(index);
+            let bias = &biases[assignments.experts[index].0 as usize * hidden..][..hidden];
+            let rows = (pairs.start - base) * hidden..(pairs.end - base) * hidden;
+            self.compute.add_to_rows(&mut scratch.out[rows], bias);
+        }
+    }
+
+    /// What is between the matrices, of the experts of `group`. Experts whose pairs are adjacent are one region: an
+    /// expert's own pairs are too few for all workers.
+    fn activate(&mut self, mixture: &Mixture, group: &[usize], base: usize, width: usize) {
+        let scratch = &mut self.scratch;
+        let assignments = &scratch.assignments;
+        for experts in group.chunk_by(|before, after| before + 1 == *after) {
+            let pairs =
+                assignments.starts[experts[0]]..assignments.pairs(experts[experts.len() - 1]).end;
+            let span = (pairs.start - base) * width..(pairs.end - base) * width;
+            let activated = &mut scratch.activated[span.clone()];
+            let (gates, ups) = (&scratch.gate[span.clone()], &scratch.up[span]);
+            mixture.activation.combine(&self.compute, gates, ups, activated);
+        }
     }
 
     /// Brings gates and inputs of the experts of `group` into the form of [`Compute::swiglu`], where they are not.

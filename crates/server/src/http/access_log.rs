@@ -1,5 +1,6 @@
-//! The line of the log about a request, written when its answer is over: an answer may take minutes after its head.
+//! The access log: one line a request, written when its answer is over, which may be minutes after its head.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -7,6 +8,8 @@ use std::time::{Duration, Instant};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
 use super::answer::{Aborted, Answer};
+use super::follow::Trace;
+use crate::log::{Level, Line};
 
 /// How an answer ended, for who writes the line.
 #[derive(Clone, Copy, Debug)]
@@ -17,17 +20,70 @@ pub(super) struct Ending {
     pub(super) cut: bool,
 }
 
+/// What is known of a request when its answer begins.
+pub(super) struct Record {
+    pub(super) level: Level,
+    pub(super) id: String,
+    pub(super) peer: IpAddr,
+    pub(super) method: String,
+    /// `-` where it is none that is served.
+    pub(super) path: String,
+    pub(super) status: u16,
+    /// From the request's head to the response's.
+    pub(super) head: Duration,
+    /// Why it was refused.
+    pub(super) reason: Option<String>,
+    pub(super) warning: Option<String>,
+    /// The client's own number of the request.
+    pub(super) given: Option<String>,
+    pub(super) trace: Option<Trace>,
+}
+
+impl Record {
+    /// The line about the request, whose answer has ended.
+    pub(super) fn line(self, ending: Ending) -> Line {
+        let Self { level, id, peer, method, path, status, head, reason, warning, given, trace } =
+            self;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let cut = if ending.cut { ", cut" } else { "" };
+        let took = ms(ending.took);
+        let mut text = format!("{id} {peer} {method} {path} {status} {took} ms{cut}");
+        for (what, said) in [("", &reason), ("warning: ", &warning)] {
+            if let Some(said) = said {
+                text.push_str(": ");
+                text.push_str(what);
+                text.push_str(said);
+            }
+        }
+        let mut fields = vec![
+            ("id", id.into()),
+            ("client", peer.to_string().into()),
+            ("method", method.into()),
+            ("path", path.into()),
+            ("status", status.into()),
+            ("head_ms", ms(head).into()),
+            ("ms", took.into()),
+            ("cut", ending.cut.into()),
+        ];
+        fields.extend(reason.map(|reason| ("reason", reason.into())));
+        fields.extend(warning.map(|warning| ("warning", warning.into())));
+        fields.extend(given.map(|given| ("x_request_id", given.into())));
+        fields.extend(trace.map(|trace| ("trace_id", format!("{:032x}", trace.id).into())));
+        Line { level, text, fields }
+    }
+}
+
 type Tell = Box<dyn FnOnce(Ending) + Send>;
 
 /// A response's body that tells of its end.
-pub(crate) struct Told {
+pub(crate) struct Logged {
     body: Answer,
     started: Instant,
     over: bool,
     tell: Option<Tell>,
 }
 
-impl Told {
+impl Logged {
     /// `tell` is called once, when the body is over or dropped. A body that is not sent (`headless`) is over at once.
     pub(super) fn new(
         body: Answer,
@@ -39,7 +95,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for Logged {
     fn drop(&mut self) {
         let cut = !self.over && !self.body.is_end_stream();
         if let Some(tell) = self.tell.take() {
@@ -48,7 +104,7 @@ impl Drop for Told {
     }
 }
 
-impl Body for Told {
+impl Body for Logged {
     type Data = Bytes;
     type Error = Aborted;
 

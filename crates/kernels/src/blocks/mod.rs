@@ -72,7 +72,8 @@ const _: () = {
         let format = BlockFormat::ALL[index];
         let Layout { values, group, range, .. } = format.layout();
         assert!(format as usize == index, "the number of a format is its row");
-        assert!(VALUES_MAX % values == 0 && values % group == 0 && matches!(group, 16 | 32));
+        assert!(VALUES_MAX.is_multiple_of(values) && values.is_multiple_of(group));
+        assert!(matches!(group, 16 | 32));
         assert!(match range {
             Minimum => true,
             Offset(offset) => offset.is_power_of_two(),

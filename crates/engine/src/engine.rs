@@ -18,10 +18,9 @@ use store::{LayerId, timeline};
 use crate::EngineError;
 use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId};
 use crate::drafts::{DraftCounters, DraftRoom, Drafter, StepTimes};
-use crate::model::config::{FeedForward, Mixer, ModelConfig};
-use crate::model::program::{Program, Stage};
+use crate::model::config::ModelConfig;
 use crate::model::{Clock, Model, StageTimes};
-use crate::stages::{self, PutAside, Stages, Ticket};
+use crate::stages::{self, PutAside, Stages, Ticket, run_layer};
 use text::sampling::{Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
@@ -376,39 +375,6 @@ impl Engine {
     pub fn counters(&self) -> StoreCounters {
         self.backend.counters()
     }
-}
-
-/// Runs a batch through one layer, which may be cancelled between its stages.
-pub(crate) fn run_layer(
-    program: &Program,
-    clock: &Clock,
-    index: usize,
-    cancel: &dyn Cancel,
-    run: &mut dyn FnMut(LayerId, Stage) -> Result<(), EngineError>,
-) -> Result<(), EngineError> {
-    let (layer, program) = (LayerId(index as u16), &program.layers[index]);
-    let number = [("layer", index as u64), ("", 0), ("", 0)];
-    let mixer = match program.spec.mixer {
-        Mixer::DeltaNet => &clock.delta_net,
-        Mixer::Attention | Mixer::Latent | Mixer::Compressed(_) => &clock.attention,
-    };
-    let feed_forward = match program.spec.feed_forward {
-        FeedForward::Mixture => "mixture",
-        FeedForward::Dense { .. } => "dense",
-        FeedForward::Both { .. } => "dense and mixture",
-    };
-    let parts = [(program.mixer_name(), mixer), (feed_forward, &clock.mixture)];
-    let mut begun = Instant::now();
-    for (stage, (name, sum)) in Stage::ALL.into_iter().zip(parts) {
-        if stage == Stage::FeedForward && cancel.is_cancelled() {
-            return Err(EngineError::Cancelled);
-        }
-        let _span = timeline::span(name, number);
-        let done = run(layer, stage);
-        begun = Clock::add(sum, begun);
-        done?;
-    }
-    Ok(())
 }
 
 /// Refuses rows of `vocabulary` logits each of which no figure can be made: of positions from `first` on.

@@ -8,7 +8,7 @@ use crate::backend::{Cancel, Run, SequenceId};
 use crate::drafts::{DraftRoom, Drafter};
 use crate::engine::{Engine, PrefillProgress};
 use text::constraint::CallWatch;
-use text::sampling::Sampler;
+use text::sampling::{Sampler, SamplingError};
 
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,65 @@ pub struct Listeners<'a> {
     pub each: &'a mut dyn FnMut(u32) -> ControlFlow<()>,
 }
 
+/// # Errors
+/// A prompt of no tokens, or of more than the context has behind those that are `held`.
+fn check_length(held: usize, prompt: usize, context: usize) -> Result<(), EngineError> {
+    let needed = held + prompt;
+    if prompt == 0 {
+        return Err(EngineError::Request("the prompt is empty".to_owned()));
+    }
+    if needed > context {
+        let found = format!("the conversation of {needed} tokens exceeds the context of {context}");
+        return Err(EngineError::Request(found));
+    }
+    Ok(())
+}
+
+impl Limits {
+    /// Whether an answer ends with `token` at `position`; `flow` is what its listener says.
+    fn finish(&self, token: u32, flow: ControlFlow<()>, position: usize) -> Option<Finish> {
+        if self.end_tokens.contains(&token) {
+            Some(Finish::End)
+        } else if flow.is_break() {
+            Some(Finish::Stopped)
+        } else {
+            (position == self.context).then_some(Finish::Full)
+        }
+    }
+}
+
+/// Ends a round: its sequence keeps the tokens that were `drawn` of it, and the drafter learns which of its drafts were
+/// right.
+fn settle(
+    engine: &mut Engine,
+    sequence: SequenceId,
+    drafter: Option<&mut Drafter>,
+    drafts: &[u32],
+    drawn: &[u32],
+) -> Result<(), EngineError> {
+    if drawn.len() <= drafts.len() {
+        engine.keep_first(sequence, drawn.len())?;
+    }
+    if let (Some(drafter), false) = (drafter, drafts.is_empty()) {
+        engine.note_drafts(drafter, drafts, drawn);
+    }
+    Ok(())
+}
+
+/// Draws a token from a row of logits, within a call by the rule of its arguments.
+fn sample(
+    sampler: &mut Sampler,
+    calls: &mut Option<CallWatch>,
+    logits: &mut [f32],
+    history: &[u32],
+) -> Result<u32, SamplingError> {
+    let sampled = match calls {
+        Some(watch) => watch.sample(sampler, logits, history),
+        None => sampler.sample(logits, history),
+    };
+    Ok(sampled?.token)
+}
+
 /// Appends `prompt` to `sequence` and generates.
 ///
 /// The last generated token is not yet part of the sequence when this returns: the next prompt begins
@@ -73,15 +132,7 @@ pub fn generate(
 ) -> Result<Finish, EngineError> {
     let Drawing { mut sampler, mut calls, mut drafter, history } = drawing;
     let Listeners { cancel, progress, each } = listeners;
-    if prompt.is_empty() {
-        return Err(EngineError::Request("the prompt is empty".to_owned()));
-    }
-    let needed = engine.sequence_length(sequence) + prompt.len();
-    if needed > limits.context {
-        let context = limits.context;
-        let found = format!("the conversation of {needed} tokens exceeds the context of {context}");
-        return Err(EngineError::Request(found));
-    }
+    check_length(engine.sequence_length(sequence), prompt.len(), limits.context)?;
     history.extend_from_slice(prompt);
     sampler.set_prompt_tokens(history.len());
     let mut last = 0;
@@ -110,12 +161,8 @@ pub fn generate(
                 Some(token) => token,
                 None => {
                     let logits = &mut logits[kept * vocabulary..(kept + 1) * vocabulary];
-                    let sampled = match &mut calls {
-                        Some(watch) => watch.sample(&mut sampler, logits, history),
-                        None => sampler.sample(logits, history),
-                    };
-                    let failed = |reason| EngineError::Sampling { position, reason };
-                    sampled.map_err(failed)?.token
+                    let sampled = sample(&mut sampler, &mut calls, logits, history);
+                    sampled.map_err(|reason| EngineError::Sampling { position, reason })?
                 }
             };
             if let Some(watch) = &mut calls {
@@ -124,13 +171,7 @@ pub fn generate(
             history.push(token);
             left -= 1;
             let flow = each(token);
-            finish = if limits.end_tokens.contains(&token) {
-                Some(Finish::End)
-            } else if flow.is_break() {
-                Some(Finish::Stopped)
-            } else {
-                (position == limits.context).then_some(Finish::Full)
-            };
+            finish = limits.finish(token, flow, position);
             kept += 1;
             if drafts.get(kept - 1) != Some(&token) {
                 break;
@@ -139,24 +180,16 @@ pub fn generate(
         if let Some(time) = time {
             engine.note_step(drafts.len() + 1, time);
         }
-        if kept <= drafts.len() {
-            engine.keep_first(sequence, kept)?;
-        }
-        if let (Some(drafter), false) = (&mut drafter, drafts.is_empty()) {
-            let drawn = &history[history.len() - kept..];
-            engine.note_drafts(drafter, &drafts, drawn);
-        }
+        let drawn = &history[history.len() - kept..];
+        settle(engine, sequence, drafter.as_mut(), &drafts, drawn)?;
         if let Some(finish) = finish {
             return Ok(finish);
         }
-        drafts = match &mut drafter {
-            None => Vec::new(),
-            Some(drafter) => {
-                let free = limits.context - engine.sequence_length(sequence) - 1;
-                let room = DraftRoom { most: free.min(left.saturating_sub(1)), others: 0 };
-                engine.propose(drafter, sequence, history, room)
-            }
-        };
+        let free = limits.context - engine.sequence_length(sequence) - 1;
+        let room = DraftRoom { most: free.min(left.saturating_sub(1)), others: 0 };
+        drafts = drafter
+            .as_mut()
+            .map_or_else(Vec::new, |drafter| engine.propose(drafter, sequence, history, room));
         began = Some(Instant::now());
         let tokens = [&[token], &drafts[..]].concat();
         engine.step(&[Run { sequence, tokens: &tokens }], cancel)?;

@@ -13,6 +13,7 @@
 
 mod batch;
 mod calls;
+mod layer;
 mod pass;
 mod pipeline;
 mod worker;
@@ -29,6 +30,7 @@ use crate::model::Model;
 use crate::weights::{MatrixId, VectorId};
 use batch::Marked;
 pub use batch::{StageWork, Ticket};
+pub(crate) use layer::run_layer;
 use pass::InPass;
 pub use pass::PutAside;
 use pipeline::Pipeline;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use engine::generate::{Finish, Listeners};
 use engine::session::{AnswerOptions, AnswerReport, Session};
+use text::sampling::SamplingOptions;
 use text::{
     ChatPrompt, ChatTemplate, EncodeLimit, Fitted, Language, Message, OnFull, RenderOptions, Role,
     Room, StopStrings, TextError, fit,
@@ -158,6 +159,13 @@ impl Terminal {
         Ok(prompt.tokens.len())
     }
 
+    /// How tokens are drawn: as the arguments say, but for a temperature that was set since.
+    fn sampling(&self, arguments: &RunArguments) -> Result<SamplingOptions> {
+        let options = sampling_options(&arguments.sampling, &self.plan.checkpoint)?;
+        let temperature = self.temperature.unwrap_or(options.temperature);
+        Ok(SamplingOptions { temperature, ..options })
+    }
+
     /// Answers `messages` (or `raw` as it is, when asked for), streaming the visible text to `out`.
     /// `think` opens or closes the thinking block; `None` leaves it to the template.
     pub(crate) fn answer(
@@ -175,15 +183,8 @@ impl Terminal {
         let asked = Asked::of(arguments, think, self.on_full);
         let prepared = prepare(&self.language, context, asked, messages, raw, &gone)?;
         let Prepared { tokens: prompt, marked, opens_reasoning, dropped_turns } = prepared;
-        match dropped_turns {
-            0 => {}
-            1 => say("the context is full: the oldest turn is left out"),
-            count => say(&format!("the context is full: the {count} oldest turns are left out")),
-        }
-        let mut options = sampling_options(&arguments.sampling, &self.plan.checkpoint)?;
-        if let Some(temperature) = self.temperature {
-            options.temperature = temperature;
-        }
+        say_dropped(dropped_turns);
+        let options = self.sampling(arguments)?;
         let drafting = self.plan.arguments.draft.drafting();
         let options = AnswerOptions {
             sampling: &options,
@@ -194,13 +195,7 @@ impl Terminal {
             drafting: drafting.as_ref(),
             texts: Some(self.language.tokenizer.texts()),
         };
-        let mut printer = AnswerPrinter::new(
-            &self.language,
-            opens_reasoning,
-            ThinkingStyle::of_output(arguments.show_thinking, arguments.hide_thinking),
-            &arguments.stop,
-            out,
-        )?;
+        let mut printer = printer(&self.language, arguments, opens_reasoning, out)?;
         let bar = RefCell::new(Some(Progress::new("prefill", Unit::Tokens, prompt.len() as f64)));
         let mut failed = None;
         let started = Instant::now();
@@ -234,17 +229,40 @@ impl Terminal {
         }
         let report = match answered {
             Ok(report) => report,
-            // What the engine does not report of an answer that was stopped.
-            Err(engine::EngineError::Cancelled) => AnswerReport {
-                prompt_tokens: if count > 0 { prompt.len() } else { 0 },
-                answer_tokens: count,
-                prefill_time: first.map_or(Duration::ZERO, |first| first - started),
-                decode_time: first.map_or(Duration::ZERO, |first| first.elapsed()),
-                ..AnswerReport::default()
-            },
+            Err(engine::EngineError::Cancelled) => stopped(prompt.len(), count, started, first),
             Err(error) => return Err(Failure::engine(error).into()),
         };
         Ok(Answered { message: printer.finish()?, report, dropped_turns })
+    }
+}
+
+/// Prints an answer as the arguments say.
+fn printer<'a>(
+    language: &'a Language,
+    arguments: &RunArguments,
+    opens_reasoning: bool,
+    out: &'a mut dyn Write,
+) -> Result<AnswerPrinter<'a>> {
+    let style = ThinkingStyle::of_output(arguments.show_thinking, arguments.hide_thinking);
+    AnswerPrinter::new(language, opens_reasoning, style, &arguments.stop, out)
+}
+
+fn say_dropped(turns: usize) {
+    match turns {
+        0 => {}
+        1 => say("the context is full: the oldest turn is left out"),
+        count => say(&format!("the context is full: the {count} oldest turns are left out")),
+    }
+}
+
+/// What the engine does not report of an answer that was stopped after `count` tokens, the first of them at `first`.
+fn stopped(prompt: usize, count: usize, started: Instant, first: Option<Instant>) -> AnswerReport {
+    AnswerReport {
+        prompt_tokens: if count > 0 { prompt } else { 0 },
+        answer_tokens: count,
+        prefill_time: first.map_or(Duration::ZERO, |first| first - started),
+        decode_time: first.map_or(Duration::ZERO, |first| first.elapsed()),
+        ..AnswerReport::default()
     }
 }
 

@@ -129,20 +129,33 @@ impl Engine {
         if self.backend.len() > 1 {
             return self.prefill_stages(sequence, tokens, cancel, progress, each);
         }
-        let layers = self.config.trunk_layers() as f64;
+        let part = self.shares(tokens.len());
         let mut done = 0;
         while done < tokens.len() {
             let position = self.sequence_length(sequence);
-            let length = (self.chunk - position % self.chunk).min(tokens.len() - done);
+            let length = self.chunk_at(position).min(tokens.len() - done);
             let run = Run { sequence, tokens: &tokens[done..done + length] };
-            self.forward_with(&[run], Purpose::Prompt, cancel, &mut |layer| {
-                let part = length as f64 * layer as f64 / layers;
-                progress(PrefillProgress { tokens: done as f64 + part, total: tokens.len() });
-            })?;
+            let mut passed = |layer| progress(part(done, length, layer));
+            self.forward_with(&[run], Purpose::Prompt, cancel, &mut passed)?;
             each(self, done, length)?;
             done += length;
         }
         Ok(())
+    }
+
+    /// Tokens from a position to the next multiple of the chunk, where a prompt is cut: how much of it was there before
+    /// does not move the cuts.
+    fn chunk_at(&self, position: usize) -> usize {
+        self.chunk - position % self.chunk
+    }
+
+    /// What is done of `total` tokens once a chunk of so many tokens behind so many has passed so many layers.
+    fn shares(&self, total: usize) -> impl Fn(usize, usize, usize) -> PrefillProgress + use<> {
+        let layers = self.config.trunk_layers() as f64;
+        move |done, length, layer| {
+            let tokens = done as f64 + length as f64 * layer as f64 / layers;
+            PrefillProgress { tokens, total }
+        }
     }
 
     fn prefill_stages(
@@ -153,7 +166,7 @@ impl Engine {
         progress: &mut dyn FnMut(PrefillProgress),
         each: &mut dyn FnMut(&mut Self, usize, usize) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        let layers = self.config.trunk_layers() as f64;
+        let (part, layers) = (self.shares(tokens.len()), self.config.trunk_layers());
         let (mut submitted, mut under_way) = (0, VecDeque::new());
         let mut result = Ok(());
         loop {
@@ -163,7 +176,7 @@ impl Engine {
                 && under_way.len() <= self.backend.len()
             {
                 let position = self.backend.length_ahead(sequence);
-                let length = (self.chunk - position % self.chunk).min(tokens.len() - submitted);
+                let length = self.chunk_at(position).min(tokens.len() - submitted);
                 let run = Run { sequence, tokens: &tokens[submitted..submitted + length] };
                 match self.submit(&[run], Purpose::Prompt, &[]) {
                     Ok(ticket) => under_way.push_back((ticket, submitted, length)),
@@ -172,14 +185,11 @@ impl Engine {
                 submitted += length;
             }
             let Some((ticket, done, length)) = under_way.pop_front() else { return result };
-            let ended = self.await_batch(ticket, cancel, &mut |layer| {
-                let part = length as f64 * layer as f64 / layers;
-                progress(PrefillProgress { tokens: done as f64 + part, total: tokens.len() });
-            });
+            let mut passed = |layer| progress(part(done, length, layer));
+            let ended = self.await_batch(ticket, cancel, &mut passed);
             if result.is_ok() {
                 if ended.is_ok() {
-                    let passed = (done + length) as f64;
-                    progress(PrefillProgress { tokens: passed, total: tokens.len() });
+                    progress(part(done, length, layers));
                 }
                 result = ended.and_then(|()| each(self, done, length));
             }

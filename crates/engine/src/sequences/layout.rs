@@ -22,7 +22,7 @@ use super::side_layout::SideLayout;
 use super::snapshot::PAGE_TOKENS;
 use super::window_ring::WindowRing;
 use super::window_rows::WindowRows;
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::{DeltaConfig, Mixer, ModelConfig};
 
 /// What a layer keeps of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,36 @@ pub(crate) struct SequenceLayout {
     rows: Arc<PageRows>,
 }
 
+/// What each layer keeps, with its number among those of its kind; and how many there are of each kind.
+fn kept_by_layer(
+    config: &ModelConfig,
+    computed: &Range<usize>,
+) -> (Vec<(Kept, usize)>, [usize; 5]) {
+    let mut counts = [0; 5];
+    let kept = config.layers.iter().enumerate().map(|(index, layer)| {
+        let kept = match layer.mixer {
+            _ if !computed.contains(&index) => Kept::Nothing,
+            Mixer::Attention if layer.kept_window().is_some() => Kept::Window,
+            Mixer::Attention | Mixer::Latent => Kept::Paged,
+            Mixer::DeltaNet => Kept::State,
+            Mixer::Compressed(_) => Kept::Compressed,
+        };
+        counts[kept as usize] += 1;
+        (kept, counts[kept as usize] - 1)
+    });
+    (kept.collect(), counts)
+}
+
+/// Numbers of a recurrent state.
+fn state_len(delta: &DeltaConfig, form: RowForm) -> usize {
+    let &DeltaConfig { key_heads, value_heads, key_dim, value_dim, .. } = delta;
+    match form {
+        // The processor's kernels pad columns.
+        RowForm::Blocks => DeltaShape { key_heads, value_heads, key_dim, value_dim }.state_len(),
+        RowForm::Rows => value_heads * key_dim * value_dim,
+    }
+}
+
 impl SequenceLayout {
     /// Of a device that computes these layers: rows of `kv_type`, in the device's form.
     pub(crate) fn of_layers(
@@ -109,39 +139,16 @@ impl SequenceLayout {
         kv_type: KvType,
         form: RowForm,
     ) -> Self {
-        let mut counts = [0; 5];
-        let kept = config.layers.iter().enumerate().map(|(index, layer)| {
-            let kept = match layer.mixer {
-                _ if !computed.contains(&index) => Kept::Nothing,
-                Mixer::Attention if layer.kept_window().is_some() => Kept::Window,
-                Mixer::Attention | Mixer::Latent => Kept::Paged,
-                Mixer::DeltaNet => Kept::State,
-                Mixer::Compressed(_) => Kept::Compressed,
-            };
-            counts[kept as usize] += 1;
-            (kept, counts[kept as usize] - 1)
-        });
-        let layers: Vec<_> = kept.collect();
+        let (layers, counts) = kept_by_layer(config, computed);
         let attention = &config.attention;
         let (heads, head) = (attention.key_value_heads, kv_type.bytes_of_head(attention.head_dim));
         let windowed = config.windowed.as_ref().unwrap_or(attention);
         let window_heads = windowed.key_value_heads;
         let window_row = window_heads * kv_type.bytes_of_head(windowed.head_dim);
         let sides = if config.latent.is_some() { 1 } else { 2 };
-        let (state, tail) = config.delta.as_ref().map_or((0, 0), |delta| {
-            let tail = (delta.convolution_kernel - 1) * delta.channels();
-            let shape = DeltaShape {
-                key_heads: delta.key_heads,
-                value_heads: delta.value_heads,
-                key_dim: delta.key_dim,
-                value_dim: delta.value_dim,
-            };
-            match form {
-                // The processor's kernels pad columns.
-                RowForm::Blocks => (shape.state_len(), tail),
-                RowForm::Rows => (delta.value_heads * delta.key_dim * delta.value_dim, tail),
-            }
-        });
+        let delta = config.delta.as_ref();
+        let state = delta.map_or(0, |delta| state_len(delta, form));
+        let tail = delta.map_or(0, |it| (it.convolution_kernel - 1) * it.channels());
         let windows_of = |layers: Range<usize>| {
             config.layers[layers].iter().filter_map(|layer| layer.kept_window())
         };

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use store::{LayerId, timeline};
 
 use super::batch::{Counted, Failure, Mailbox, Message, Moving, Ticket};
+use super::layer::run_layer;
 use crate::EngineError;
 use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
-use crate::engine::run_layer;
 use crate::model::Clock;
 use crate::model::program::Program;
 use crate::weights::{MatrixId, TableId};

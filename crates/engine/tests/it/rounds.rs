@@ -78,6 +78,33 @@ impl Steps {
         (0..tokens).map(token).collect()
     }
 
+    /// One round of two sequences, each at its place of the answer: `plan` has its tokens and how many are right.
+    pub(crate) fn check_two(
+        &self,
+        engine: &mut Engine,
+        sequences: [SequenceId; 2],
+        plan: [(usize, usize); 2],
+        at: &mut [usize; 2],
+        case: &str,
+    ) {
+        let tokens = [0, 1].map(|it: usize| self.round(at[it], plan[it].0, plan[it].1));
+        let runs = [0, 1].map(|it| Run { sequence: sequences[it], tokens: &tokens[it] });
+        engine.step(&runs, &Uncancelled).unwrap();
+        for it in 0..2 {
+            let first = if it == 0 { 0 } else { plan[0].0 };
+            for place in 0..plan[it].1 {
+                let found = bits(engine, first + place);
+                assert!(found == self.logits[at[it] + place], "{case}: sequence {it}");
+            }
+        }
+        for it in 0..2 {
+            if plan[it].1 < plan[it].0 {
+                engine.keep_first(sequences[it], plan[it].1).unwrap();
+            }
+            at[it] += plan[it].1;
+        }
+    }
+
     /// Runs a round whose first `kept` of `tokens` are right, and keeps these.
     pub(crate) fn check_round(
         &self,
@@ -197,22 +224,7 @@ fn rounds_of_two_answers_differ_in_depth_and_a_prompt_waits_between() {
                 assert!(engine.put_aside(&mut pass));
             }
             let plan = [(1 + round % 4, 1), (5 - round % 3, 2 + round % 2)];
-            let tokens = [0, 1].map(|it: usize| steps.round(at[it], plan[it].0, plan[it].1));
-            let runs = [0, 1].map(|it| Run { sequence: sequences[it], tokens: &tokens[it] });
-            engine.step(&runs, &Uncancelled).unwrap();
-            for it in 0..2 {
-                let first = if it == 0 { 0 } else { plan[0].0 };
-                for place in 0..plan[it].1 {
-                    let found = bits(&mut engine, first + place);
-                    assert!(found == steps.logits[at[it] + place], "{case}: {it} in {round}");
-                }
-            }
-            for it in 0..2 {
-                if plan[it].1 < plan[it].0 {
-                    engine.keep_first(sequences[it], plan[it].1).unwrap();
-                }
-                at[it] += plan[it].1;
-            }
+            steps.check_two(&mut engine, sequences, plan, &mut at, &format!("{case}: {round}"));
             if !done {
                 done = engine.advance(&mut pass, &Uncancelled).unwrap();
             }

@@ -4,13 +4,12 @@
 //! `cargo test -p flashmoe-engine --test it -- --ignored rounds_cuda`.
 
 use engine::backend::cpu::KvType;
-use engine::backend::{Run, Uncancelled};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
 
 use crate::nvidia::{On, engine_on};
 use crate::rounds::{CONTEXT, PROMPT, run_steps, splits};
-use crate::sequences::{bits, feed, text};
+use crate::sequences::{feed, text};
 
 /// Delta layers of three forms, attention alone, windows, latent rows, compressed rows, heads of two shapes, gated
 /// streams with chosen keys and rows of n-grams.
@@ -94,22 +93,7 @@ fn rounds_of_two_answers_there_differ_in_depth_and_a_prompt_waits_between() {
         let mut at = [0, 0];
         for round in 0..9 {
             let plan = [(1 + round % 4, 1), (4 - round % 3, 2 - round % 2)];
-            let tokens = [0, 1].map(|it: usize| steps.round(at[it], plan[it].0, plan[it].1));
-            let runs = [0, 1].map(|it| Run { sequence: sequences[it], tokens: &tokens[it] });
-            engine.step(&runs, &Uncancelled).unwrap();
-            for it in 0..2 {
-                let first = if it == 0 { 0 } else { plan[0].0 };
-                for place in 0..plan[it].1 {
-                    let found = bits(&mut engine, first + place);
-                    assert!(found == steps.logits[at[it] + place], "{case}: {it} in {round}");
-                }
-            }
-            for it in 0..2 {
-                if plan[it].1 < plan[it].0 {
-                    engine.keep_first(sequences[it], plan[it].1).unwrap();
-                }
-                at[it] += plan[it].1;
-            }
+            steps.check_two(&mut engine, sequences, plan, &mut at, &format!("{case}: {round}"));
             // A prompt of another sequence between a round and what is kept of it.
             let other = engine.create_sequence().unwrap();
             feed(&mut engine, other, &text(73, 30));

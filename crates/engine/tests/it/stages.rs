@@ -253,20 +253,32 @@ fn a_batch_cancelled_anywhere_leaves_the_others_as_they_were() {
     }
 }
 
+/// Gives up a prompt of another sequence when it has passed so many layers.
+pub(crate) fn give_up_before(engine: &mut Engine, layer: usize) {
+    let (sequence, prompt) = (engine.create_sequence().unwrap(), text(9, 60));
+    let mut pass = engine.start(&[Run { sequence, tokens: &prompt }], &[0]).unwrap();
+    for _ in 0..layer {
+        assert!(!engine.advance(&mut pass, &Uncancelled).unwrap());
+    }
+    engine.give_up(&pass);
+    engine.drop_sequence(sequence);
+}
+
+/// A token beyond the vocabulary, more tokens than a batch has, and none are refused.
+pub(crate) fn refuses_wrong_runs(engine: &mut Engine, sequence: SequenceId) {
+    for tokens in [vec![1_000_000], vec![1; 65], vec![]] {
+        let refused = engine.forward(&[Run { sequence, tokens: &tokens }], &Uncancelled);
+        assert!(matches!(refused, Err(EngineError::Request(_))), "{tokens:?}");
+    }
+}
+
 #[test]
 fn a_batch_given_up_between_two_layers_is_forgotten_by_all_stages() {
     let mut engine = engine("dsv4-calm-hf", KvType::F16, &[2]);
     let whole = text(1, 50);
     let expected = alone(&mut engine, &whole);
     for layers in 1..4 {
-        let sequence = engine.create_sequence().unwrap();
-        let other = text(9, 60);
-        let mut pass = engine.start(&[Run { sequence, tokens: &other }], &[0]).unwrap();
-        for _ in 0..layers {
-            assert!(!engine.advance(&mut pass, &Uncancelled).unwrap());
-        }
-        engine.give_up(&pass);
-        engine.drop_sequence(sequence);
+        give_up_before(&mut engine, layers);
         assert!(alone(&mut engine, &whole) == expected, "given up before layer {layers}");
     }
 }
@@ -278,10 +290,7 @@ fn what_one_stage_refuses_changes_no_sequence() {
     let expected = alone(&mut engine, &[&whole[..], &[6]].concat());
     let sequence = engine.create_sequence().unwrap();
     feed(&mut engine, sequence, &whole);
-    for tokens in [vec![1_000_000], vec![1; 65], vec![]] {
-        let refused = engine.forward(&[Run { sequence, tokens: &tokens }], &Uncancelled);
-        assert!(matches!(refused, Err(EngineError::Request(_))), "{tokens:?}");
-    }
+    refuses_wrong_runs(&mut engine, sequence);
     let others: Vec<SequenceId> = (0..2).map(|_| engine.create_sequence().unwrap()).collect();
     assert!(engine.create_sequence().is_err(), "a fourth of three");
     others.into_iter().for_each(|other| engine.drop_sequence(other));

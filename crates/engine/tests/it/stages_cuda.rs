@@ -3,7 +3,6 @@
 //! guesses and a generator's routing; stages on one GPU, and on all that there are. On a machine with a GPU:
 //! `cargo test -p flashmoe-engine --test it -- --ignored stages_cuda`.
 
-use engine::EngineError;
 use engine::backend::cpu::KvType;
 use engine::backend::cuda::Prediction;
 use engine::backend::{Run, Uncancelled};
@@ -14,7 +13,7 @@ use engine::routing::Routing;
 use crate::nvidia::{On, devices, ends, engine_on, opened};
 use crate::rounds_cuda::CASES;
 use crate::sequences::{alone, bits, feed, text};
-use crate::stages::seen;
+use crate::stages::{give_up_before, refuses_wrong_runs, seen};
 
 /// Every cut into two, and the one into as many stages as layers allow.
 fn cuts(case: &str) -> Vec<Vec<usize>> {
@@ -158,21 +157,11 @@ fn a_batch_given_up_in_the_first_stage_leaves_the_second_as_it_was() {
         };
         let of_step = step(&mut engine, 5);
         for layers in 1..3 {
-            let sequence = engine.create_sequence().unwrap();
-            let other = text(9, 60);
-            let mut pass = engine.start(&[Run { sequence, tokens: &other }], &[0]).unwrap();
-            for _ in 0..layers {
-                assert!(!engine.advance(&mut pass, &Uncancelled).unwrap());
-            }
-            engine.give_up(&pass);
-            engine.drop_sequence(sequence);
+            give_up_before(&mut engine, layers);
             assert!(alone(&mut engine, &whole) == expected, "{case}: given up before {layers}");
             assert!(step(&mut engine, 5) == of_step, "{case}: a step behind it");
         }
         let sequence = engine.create_sequence().unwrap();
-        for tokens in [vec![1_000_000], vec![1; 65], vec![]] {
-            let refused = engine.forward(&[Run { sequence, tokens: &tokens }], &Uncancelled);
-            assert!(matches!(refused, Err(EngineError::Request(_))), "{tokens:?}");
-        }
+        refuses_wrong_runs(&mut engine, sequence);
     }
 }

@@ -51,16 +51,43 @@ pub(crate) fn inspect(arguments: &InspectArguments, out: &mut dyn Write) -> Resu
     Ok(())
 }
 
+/// Lines of a name and what it is.
+#[derive(Default)]
+struct Fields(Vec<String>);
+
+impl Fields {
+    fn add(&mut self, name: &str, value: String) {
+        self.0.push(format!("{name:<16} {value}"));
+    }
+}
+
 fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
-    let mut lines = Vec::new();
-    let mut field = |name: &str, value: String| lines.push(format!("{name:<16} {value}"));
-    field("family", config.family.name().to_owned());
-    field("layout", layout_name(checkpoint.kind).to_owned());
-    field("layers", format!("{} ({})", config.layers.len(), kinds(config)));
-    field("hidden", config.hidden.to_string());
-    field("vocabulary", config.vocabulary.to_string());
+    let mut fields = Fields::default();
+    fields.add("family", config.family.name().to_owned());
+    fields.add("layout", layout_name(checkpoint.kind).to_owned());
+    fields.add("layers", format!("{} ({})", config.layers.len(), kinds(config)));
+    fields.add("hidden", config.hidden.to_string());
+    fields.add("vocabulary", config.vocabulary.to_string());
+    describe_mixers(checkpoint, config, &mut fields);
+    describe_experts(checkpoint, config, &mut fields);
+    describe_files(checkpoint, config, &mut fields);
+    let Fields(mut lines) = fields;
+    lines.push(String::new());
+    lines.push("layer  mixer       gate       up         down       record".to_owned());
+    lines.extend(layer_rows(checkpoint, config));
+    if let Some(pack) = &checkpoint.pack {
+        lines.extend(requantisation::line(checkpoint));
+        lines.extend(requantisation::linked(checkpoint));
+        lines.push(requantisation::table(&pack.requantised));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Attention, the delta rule, and what some families have next to them.
+fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut Fields) {
     let heads = &config.attention;
-    field(
+    fields.add(
         "attention",
         match &config.latent {
             None => config.attentions().map(heads_of).collect::<Vec<_>>().join("; with a window "),
@@ -72,19 +99,19 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     );
     if let (Some(shape), Some(hyper)) = (&config.compressed, &config.hyper) {
         let index = &shape.index;
-        field(
+        fields.add(
             "compressed rows",
             format!(
                 "beside a window of {}, the best {} by {} heads of {}",
                 shape.window, index.top, index.heads, index.dim
             ),
         );
-        field("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
-        field("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
+        fields.add("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
+        fields.add("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
     }
     if let (Some(gated), Some(index)) = (&config.gated, &config.index) {
-        field("streams", format!("{}, read by gates of rank {}", gated.streams, gated.rank));
-        field(
+        fields.add("streams", format!("{}, read by gates of rank {}", gated.streams, gated.rank));
+        fields.add(
             "chosen keys",
             format!(
                 "the best {} of units of {} tokens, by {} heads of {}",
@@ -94,7 +121,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
     }
     for (name, table) in &checkpoint.row_tables {
         let rows = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.rows());
-        field(
+        fields.add(
             "rows of n-grams",
             format!(
                 "{} of {} bytes in {name}, {}, read where they lie, {rows} for a token",
@@ -105,7 +132,7 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         );
     }
     if let Some(delta) = &config.delta {
-        field(
+        fields.add(
             "delta rule",
             format!(
                 "{} key heads of {}, {} value heads of {}, convolution {}",
@@ -117,31 +144,39 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             ),
         );
     }
+}
+
+/// Experts, the context, and what both take.
+fn describe_experts(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut Fields) {
     let moe = &config.moe;
     let shared = match moe.shared_intermediate {
         Some(width) => format!("shared expert {width}"),
         None => "no shared expert".to_owned(),
     };
-    field(
+    fields.add(
         "experts",
         format!(
             "{} per layer, top {}, width {}, {shared}",
             moe.experts, moe.top_k, moe.intermediate
         ),
     );
-    field("context", format!("{} positions", config.max_positions));
-    field("key-value cache", format!("per token {}", key_value_bytes(config)));
-    field("trunk", ByteSize(checkpoint.trunk_bytes()).to_string());
-    field("experts, bytes", ByteSize(checkpoint.expert_bytes()).to_string());
+    fields.add("context", format!("{} positions", config.max_positions));
+    fields.add("key-value cache", format!("per token {}", key_value_bytes(config)));
+    fields.add("trunk", ByteSize(checkpoint.trunk_bytes()).to_string());
+    fields.add("experts, bytes", ByteSize(checkpoint.expert_bytes()).to_string());
     let records =
         (0..config.layers.len()).filter_map(|i| checkpoint.record_bytes(LayerId(i as u16)));
     let per_token: u64 = records.map(|bytes| bytes * moe.top_k as u64).sum();
-    field("read per token", format!("{} when no expert is in memory", ByteSize(per_token)));
-    field(
+    fields.add("read per token", format!("{} when no expert is in memory", ByteSize(per_token)));
+}
+
+/// What else the files hold.
+fn describe_files(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut Fields) {
+    fields.add(
         "tokenizer",
         checkpoint.tokenizer.as_ref().map_or("none".to_owned(), |t| t.path().display().to_string()),
     );
-    field(
+    fields.add(
         "chat template",
         checkpoint
             .chat_template
@@ -152,21 +187,23 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
         Some(_) => "taught by the chat template",
         None => "without a chat template",
     };
-    field("dialect", format!("{}, {whence}", dialect(checkpoint).name()));
+    fields.add("dialect", format!("{}, {whence}", dialect(checkpoint).name()));
     let sums = match &checkpoint.pack {
         Some(_) => {
             "of the trunk (compared at load), of each expert (--check-reads) and of copied files"
         }
         None => "none in this layout: damage in weights goes unnoticed; `flashmoe pack` adds them",
     };
-    field("checksums", sums.to_owned());
-    field("head", head(checkpoint, config));
+    fields.add("checksums", sums.to_owned());
+    fields.add("head", head(checkpoint, config));
     if !checkpoint.skipped.is_empty() {
         let first = &checkpoint.skipped[0];
-        field("not used", format!("{} tensors, such as {first}", checkpoint.skipped.len()));
+        fields.add("not used", format!("{} tensors, such as {first}", checkpoint.skipped.len()));
     }
-    lines.push(String::new());
-    lines.push("layer  mixer       gate       up         down       record".to_owned());
+}
+
+/// The layers' mixers, and encodings and records of their experts; equal layers are one row.
+fn layer_rows(checkpoint: &Checkpoint, config: &ModelConfig) -> Vec<String> {
     let mut rows: Vec<(usize, usize, String)> = Vec::new();
     for (index, layer) in config.layers.iter().enumerate() {
         let mixer = match layer.mixer {
@@ -190,18 +227,11 @@ fn describe(checkpoint: &Checkpoint, config: &ModelConfig) -> String {
             _ => rows.push((index, index, row)),
         }
     }
-    // Equal layers are one row.
-    lines.extend(rows.into_iter().map(|(first, last, row)| {
+    let ranges = rows.into_iter().map(|(first, last, row)| {
         let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
         format!("{range:<6} {row}")
-    }));
-    if let Some(pack) = &checkpoint.pack {
-        lines.extend(requantisation::line(checkpoint));
-        lines.extend(requantisation::linked(checkpoint));
-        lines.push(requantisation::table(&pack.requantised));
-    }
-    lines.push(String::new());
-    lines.join("\n")
+    });
+    ranges.collect()
 }
 
 /// What predicts further tokens, and what it takes.

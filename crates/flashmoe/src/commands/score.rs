@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use engine::backend::{Run, Uncancelled};
-use engine::engine::check_finite;
+use engine::EngineError;
+use engine::backend::{Run, SequenceId, Uncancelled};
+use engine::engine::{Engine, check_finite};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
@@ -61,18 +62,8 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
     );
     bar.finish();
     scored.map_err(Failure::engine)?;
-    let mut greedy: Vec<i32> = Vec::with_capacity(arguments.greedy);
-    for step in 0..arguments.greedy {
-        let token = arg_max(&last);
-        greedy.push(token as i32);
-        if step + 1 < arguments.greedy {
-            engine
-                .forward(&[Run { sequence, tokens: &[token] }], &Uncancelled)
-                .map_err(Failure::engine)?;
-            last = engine.logits(&[0]).map_err(Failure::engine)?.to_vec();
-            check_finite(&last, vocabulary, ids.len() + step).map_err(Failure::engine)?;
-        }
-    }
+    let greedy = continued(engine, sequence, last, ids.len(), arguments.greedy);
+    let greedy = greedy.map_err(Failure::engine)?;
     if let Some(path) = &arguments.logits {
         write_logits(path, ids.len(), vocabulary, &logits, &greedy)?;
     }
@@ -88,6 +79,27 @@ pub(crate) fn score(arguments: &ScoreArguments, out: &mut dyn Write) -> Result<(
     });
     writeln!(out, "{summary}").map_err(Failure::io)?;
     Ok(())
+}
+
+/// The likeliest `count` tokens one by one, the first by the logits `last` of position `end` - 1.
+fn continued(
+    engine: &mut Engine,
+    sequence: SequenceId,
+    mut last: Vec<f32>,
+    end: usize,
+    count: usize,
+) -> Result<Vec<i32>, EngineError> {
+    let mut greedy = Vec::with_capacity(count);
+    for step in 0..count {
+        let token = arg_max(&last);
+        greedy.push(token as i32);
+        if step + 1 < count {
+            engine.forward(&[Run { sequence, tokens: &[token] }], &Uncancelled)?;
+            last = engine.logits(&[0])?.to_vec();
+            check_finite(&last, last.len(), end + step)?;
+        }
+    }
+    Ok(greedy)
 }
 
 pub(super) fn read_ids(path: &Path) -> Result<Vec<u32>> {

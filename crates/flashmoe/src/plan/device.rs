@@ -148,6 +148,19 @@ pub(crate) struct DevicePlan {
     pub(crate) experts: usize,
 }
 
+/// Why a batch does not fit into a device's memory.
+fn too_large(found: &FoundDevice, parts: &[Part], needed: u64) -> Failure {
+    let (name, needed, budget) = (&found.info.name, ByteSize(needed), ByteSize(found.budget));
+    let mut reason = format!("{name} needs {needed} of GPU memory, the cap is {budget}:");
+    for part in parts.iter().filter(|part| part.bytes > 0) {
+        reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
+    }
+    reason.push_str(
+        " no expert slot yet. Lower --context or --prefill-chunk, raise --vram, or use --device cpu",
+    );
+    Failure::memory(reason)
+}
+
 impl DevicePlan {
     /// Shares the device's memory out: what a batch needs, then slots with what is left. On the portable backend a
     /// slot has `portable_slot` bytes.
@@ -184,17 +197,7 @@ impl DevicePlan {
             Part { name: "prefetched experts", bytes: requirements.prefetched },
         ];
         if requirements.total() > budget {
-            let (needed, budget) = (ByteSize(requirements.total()), ByteSize(budget));
-            let name = &found.info.name;
-            let mut reason = format!("{name} needs {needed} of GPU memory, the cap is {budget}:");
-            for part in parts.iter().filter(|part| part.bytes > 0) {
-                reason.push_str(&format!(" {} {},", part.name, ByteSize(part.bytes)));
-            }
-            reason.push_str(
-                " no expert slot yet. Lower --context or --prefill-chunk, raise --vram, \
-                             or use --device cpu",
-            );
-            return Err(Failure::memory(reason).into());
+            return Err(too_large(&found, &parts, requirements.total()).into());
         }
         let FoundDevice { info, portable, budget, .. } = found;
         let mut slots = slots.min(experts);

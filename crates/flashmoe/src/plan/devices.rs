@@ -42,6 +42,14 @@ impl Plan {
     }
 }
 
+/// A model as its devices are planned by.
+pub(super) struct PlannedModel<'a> {
+    pub(super) config: &'a ModelConfig,
+    pub(super) catalog: &'a Catalog<'a>,
+    /// Projections of experts, by layer.
+    pub(super) shapes: &'a [Option<[ProjectionShape; 3]>],
+}
+
 /// The GPU's part of each stage. Where no chunk was asked for, `backend` gets the longest that is right for all.
 ///
 /// # Errors
@@ -49,9 +57,10 @@ impl Plan {
 pub(super) fn plan_devices(
     arguments: &ModelArguments,
     found: Vec<FoundDevice>,
-    (config, catalog, shapes): (&ModelConfig, &Catalog<'_>, &[Option<[ProjectionShape; 3]>]),
+    PlannedModel { config, catalog, shapes }: PlannedModel<'_>,
     stages: &[StagePlan],
-    (backend, pages): (&mut CpuOptions, usize),
+    backend: &mut CpuOptions,
+    pages: usize,
 ) -> Result<Vec<DevicePlan>> {
     let all = found.into_iter().zip(stages).map(|(found, stage)| {
         let records = StorePlan::resident(stage.checkpoint()).map_err(Failure::store)?;

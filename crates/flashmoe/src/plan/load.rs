@@ -120,9 +120,9 @@ impl Plan {
             let catalog = catalog(stage);
             let backend = match &device.portable {
                 Some(adapter) => {
-                    self.on_any_gpu(declared, &catalog, (stage, device), adapter, &part)?
+                    self.on_any_gpu(declared, &catalog, stage, device, adapter, &part)?
                 }
-                None => self.on_cuda(declared, &catalog, (stage, device), &part)?,
+                None => self.on_cuda(declared, &catalog, stage, device, &part)?,
             };
             stages.push(Stage { layers: stage.layers.clone(), backend });
             before += own;
@@ -222,7 +222,8 @@ impl Plan {
         &self,
         Declared { shapes, mode, routing, .. }: &Declared<'_>,
         catalog: &Catalog<'_>,
-        (stage, device): (&StagePlan, &DevicePlan),
+        stage: &StagePlan,
+        device: &DevicePlan,
         tell: &Tell,
     ) -> Result<Box<dyn Backend + Send>> {
         let bytes = catalog.required_bytes() as f64;
@@ -257,7 +258,8 @@ impl Plan {
         &self,
         Declared { shapes, mode, routing, .. }: &Declared<'_>,
         catalog: &Catalog<'_>,
-        (stage, device): (&StagePlan, &DevicePlan),
+        stage: &StagePlan,
+        device: &DevicePlan,
         adapter: &Adapter,
         tell: &Tell,
     ) -> Result<Box<dyn Backend + Send>> {

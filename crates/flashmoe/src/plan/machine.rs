@@ -3,6 +3,8 @@
 
 #[cfg(target_vendor = "apple")]
 mod apple;
+#[cfg(any(target_vendor = "apple", windows))]
+mod library;
 #[cfg(not(any(target_vendor = "apple", windows)))]
 mod proc;
 pub(crate) mod unified;

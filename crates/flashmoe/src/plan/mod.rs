@@ -44,7 +44,7 @@ use crate::progress::{say, tell};
 use crate::requantisation;
 use choice::{Choice, gpus_own};
 use device::{DevicePlan, FoundDevice};
-use devices::{drivers, plan_devices};
+use devices::{PlannedModel, drivers, plan_devices};
 use machine::Memory;
 use requests::RequestPlan;
 pub(crate) use requests::Seats;
@@ -179,14 +179,7 @@ impl Plan {
         };
         let checkpoint = Arc::new(checkpoint);
         let memory = assumed.map_or_else(Memory::read, |machine| Memory::of(machine.ram));
-        let (budget, budget_source) = match (arguments.memory, &memory.group) {
-            (Some(size), _) => (size.0, BudgetSource::Asked),
-            (None, group) => {
-                let bytes = (memory.spare() as f64 * AUTOMATIC_SHARE) as u64;
-                let grouped = group.is_some() && memory.spare() < memory.available;
-                (bytes, if grouped { BudgetSource::Group } else { BudgetSource::Machine })
-            }
-        };
+        let (budget, budget_source) = budget(arguments, &memory);
         let mut catalog = Catalog::new(&checkpoint);
         let model =
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
@@ -241,8 +234,8 @@ impl Plan {
             true => Vec::new(),
             false => {
                 let pages = snapshot_pages(&config, &backend, budget);
-                let model = (&config, &catalog, &*shapes);
-                plan_devices(arguments, found, model, &stages, (&mut backend, pages))?
+                let model = PlannedModel { config: &config, catalog: &catalog, shapes: &shapes };
+                plan_devices(arguments, found, model, &stages, &mut backend, pages)?
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
@@ -257,7 +250,8 @@ impl Plan {
                 &config,
                 &backend,
                 constant,
-                (budget, seats),
+                budget,
+                seats,
             )?;
             backend.batch_tokens = chunk.unwrap_or(backend.batch_tokens);
         }
@@ -268,18 +262,7 @@ impl Plan {
         let requests = RequestPlan::of(seats, budget, &backend);
         let mut parts = match devices.is_empty() {
             true => floor::parts(&config, &backend, constant),
-            false => vec![
-                Part {
-                    name: "GPU's buffers, slots and all",
-                    bytes: devices.iter().map(DevicePlan::shared_bytes).sum(),
-                },
-                Part { name: "loading buffer", bytes: catalog.required_bytes().min(PART_BYTES) },
-                Part { name: "snapshots", bytes: snapshots },
-                Part {
-                    name: "tokenizer and process",
-                    bytes: process + DRIVER_BYTES * drivers(&devices),
-                },
-            ],
+            false => parts_with_devices(&devices, catalog.required_bytes(), snapshots, process),
         };
         let on_cuda = devices.iter().filter(|device| device.portable.is_none());
         let rows = |device: &DevicePlan| {
@@ -313,19 +296,24 @@ impl Plan {
         plan.slot_budget = plan.slot_budget(fixed)?;
         plan.slots = plan.plan_slots(fixed, sequences)?;
         plan.check(fixed)?;
-        if let Some(excess) = plan.beyond_the_machine() {
+        plan.tell();
+        Ok(plan)
+    }
+
+    /// Says what it takes, and where that is more than there is.
+    fn tell(&self) {
+        if let Some(excess) = self.beyond_the_machine() {
             say(&excess);
         }
         tell(&format!(
             "{}: {} of memory, {} for experts, budget {}, {} threads, context of {} tokens",
-            store::shown::path(&arguments.model),
-            ByteSize(plan.total_bytes()),
-            ByteSize(plan.slots.as_ref().map_or(0, StorePlan::bytes)),
-            ByteSize(plan.budget),
-            plan.threads,
-            plan.backend.context
+            store::shown::path(&self.arguments.model),
+            ByteSize(self.total_bytes()),
+            ByteSize(self.slots.as_ref().map_or(0, StorePlan::bytes)),
+            ByteSize(self.budget),
+            self.threads,
+            self.backend.context
         ));
-        Ok(plan)
     }
 
     /// What this run does that is not exactly the model, one line each.
@@ -437,6 +425,35 @@ fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> us
     (options.sequences * context).min(share as usize).max(context)
 }
 
+/// The process's memory: as asked, else a share of what the machine or its control group has.
+fn budget(arguments: &ModelArguments, memory: &Memory) -> (u64, BudgetSource) {
+    match (arguments.memory, &memory.group) {
+        (Some(size), _) => (size.0, BudgetSource::Asked),
+        (None, group) => {
+            let bytes = (memory.spare() as f64 * AUTOMATIC_SHARE) as u64;
+            let grouped = group.is_some() && memory.spare() < memory.available;
+            (bytes, if grouped { BudgetSource::Group } else { BudgetSource::Machine })
+        }
+    }
+}
+
+/// Parts of the process's memory where GPUs compute; `trunk` bytes pass a buffer while they are loaded.
+fn parts_with_devices(
+    devices: &[DevicePlan],
+    trunk: u64,
+    snapshots: u64,
+    process: u64,
+) -> Vec<Part> {
+    let shared = devices.iter().map(DevicePlan::shared_bytes).sum();
+    let process = process + DRIVER_BYTES * drivers(devices);
+    vec![
+        Part { name: "GPU's buffers, slots and all", bytes: shared },
+        Part { name: "loading buffer", bytes: trunk.min(PART_BYTES) },
+        Part { name: "snapshots", bytes: snapshots },
+        Part { name: "tokenizer and process", bytes: process },
+    ]
+}
+
 /// How keys and values are stored: as asked, else as the model was trained.
 fn kv_type(asked: Option<KvTypeChoice>, config: &ModelConfig) -> Result<KvType> {
     let trained = config.trained_kv_type();
@@ -451,22 +468,43 @@ fn kv_type(asked: Option<KvTypeChoice>, config: &ModelConfig) -> Result<KvType> 
     }
 }
 
+/// Experts a token uses: as asked, else as trained.
+fn top_k(arguments: &ModelArguments, config: &ModelConfig) -> Result<usize> {
+    let trained = config.moe.top_k;
+    match arguments.experts_per_token.map(usize::from) {
+        None => Ok(trained),
+        Some(k) if (1..=trained).contains(&k) => Ok(k),
+        Some(k) => {
+            let reason =
+                format!("-k {k}: the model was trained with {trained}; 1 to {trained} work");
+            Err(Failure::usage(reason).into())
+        }
+    }
+}
+
+/// Tokens of a conversation: as asked, else of a part of the tokens that the budget holds for each.
+fn context(arguments: &ModelArguments, config: &ModelConfig, held: u64) -> Result<usize> {
+    let limit = config.max_positions;
+    match arguments.context.map(|tokens| tokens as usize) {
+        Some(tokens) if tokens > limit => {
+            let reason = format!("--context {tokens}: the model was made for {limit} positions");
+            Err(Failure::usage(reason).into())
+        }
+        Some(tokens) => Ok(tokens),
+        None => {
+            let (low, high) = CONTEXT_BOUNDS;
+            let fits = (held / CONTEXT_PART) as usize / 1024 * 1024;
+            Ok(fits.clamp(low, high).min(limit))
+        }
+    }
+}
+
 fn backend_options(
     arguments: &ModelArguments,
     config: &ModelConfig,
     budget: u64,
     Seats { sequences, snapshots, .. }: Seats,
 ) -> Result<CpuOptions> {
-    let trained = config.moe.top_k;
-    let top_k = match arguments.experts_per_token {
-        None => trained,
-        Some(k) if (1..=trained).contains(&usize::from(k)) => usize::from(k),
-        Some(k) => {
-            let reason =
-                format!("-k {k}: the model was trained with {trained}; 1 to {trained} work");
-            return Err(Failure::usage(reason).into());
-        }
-    };
     let mut options = CpuOptions {
         layers: 0..config.layers.len(),
         batch_tokens: 1,
@@ -483,7 +521,7 @@ fn backend_options(
             None | Some(DeltaChoice::Step) => DeltaForm::Step,
             Some(DeltaChoice::Chunked) => DeltaForm::Chunked,
         },
-        top_k,
+        top_k: top_k(arguments, config)?,
         round_tokens: match arguments.draft {
             DraftChoice::Off => 1,
             DraftChoice::Ngram | DraftChoice::Head | DraftChoice::Auto => ROUND_TOKENS,
@@ -505,20 +543,7 @@ fn backend_options(
             ((budget as f64 * SNAPSHOT_SHARE) as u64 / one).clamp(low, high) as usize + sequences
         }
     };
-    options.context = match arguments.context {
-        Some(tokens) if tokens as usize > config.max_positions => {
-            let limit = config.max_positions;
-            let reason = format!("--context {tokens}: the model was made for {limit} positions");
-            return Err(Failure::usage(reason).into());
-        }
-        Some(tokens) => tokens as usize,
-        None => {
-            let (low, high) = CONTEXT_BOUNDS;
-            let fits =
-                (budget / CONTEXT_PART / (per_token * sequences as u64)) as usize / 1024 * 1024;
-            fits.clamp(low, high).min(config.max_positions)
-        }
-    };
+    options.context = context(arguments, config, budget / (per_token * sequences as u64))?;
     options.batch_tokens = match arguments.prefill_chunk {
         Some(tokens) => tokens as usize,
         None => {

@@ -97,7 +97,8 @@ pub(super) fn streaming_chunk(
     config: &ModelConfig,
     backend: &CpuOptions,
     constant: floor::Constant<'_>,
-    (budget, seats): (u64, Seats),
+    budget: u64,
+    seats: Seats,
 ) -> Result<Option<usize>> {
     let streams = arguments.storage.has_slots() && arguments.slots.is_none();
     if arguments.prefill_chunk.is_some() || !streams {

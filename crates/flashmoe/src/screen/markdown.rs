@@ -139,19 +139,7 @@ impl Markdown {
             '-' | '*' | '+' if run == 1 && body[run..].starts_with(' ') => {
                 self.item("•", rest, indent, run, ended, out)
             }
-            '0'..='9' => {
-                let digits =
-                    body.len() - body.trim_start_matches(|it: char| it.is_ascii_digit()).len();
-                let mark = body[digits..].chars().next();
-                match (mark, body[digits..].chars().nth(1)) {
-                    _ if digits > 9 => self.plain(indent, out),
-                    (None, _) | (Some('.' | ')'), None) if !ended => Wait,
-                    (Some('.' | ')'), Some(' ')) => {
-                        self.item(&body[..=digits], rest, indent, digits + 1, ended, out)
-                    }
-                    _ => self.plain(indent, out),
-                }
-            }
+            '0'..='9' => self.number(rest, indent, ended, out),
             '>' if self.bars.len() <= INDENT_MAX => {
                 if body.len() == 1 && !ended {
                     return Wait;
@@ -168,6 +156,21 @@ impl Markdown {
                 out.verbatim(Style::PLAIN, &rest[..indent]);
                 self.place = Place::Raw;
                 Done(indent)
+            }
+            _ => self.plain(indent, out),
+        }
+    }
+
+    /// A point of a numbered list, or a line that begins with a number.
+    fn number(&mut self, rest: &str, indent: usize, ended: bool, out: &mut Wrap) -> Step {
+        let body = &rest[indent..];
+        let digits = body.len() - body.trim_start_matches(|it: char| it.is_ascii_digit()).len();
+        let mut behind = body[digits..].chars();
+        match (behind.next(), behind.next()) {
+            _ if digits > 9 => self.plain(indent, out),
+            (None, _) | (Some('.' | ')'), None) if !ended => Wait,
+            (Some('.' | ')'), Some(' ')) => {
+                self.item(&body[..=digits], rest, indent, digits + 1, ended, out)
             }
             _ => self.plain(indent, out),
         }

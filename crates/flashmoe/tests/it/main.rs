@@ -34,6 +34,7 @@ mod program;
 mod report;
 mod rounded_cache;
 mod serving;
+mod shape;
 mod stages;
 mod supervisor;
 mod support;

@@ -156,8 +156,8 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     })?;
     let mut down = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, INNER, COPIES)?;
     table.line(gpu, "shared down, sum", 40, down.bytes, &mut |gpu| {
-        let (of, pairs) = ((&room.a, &room.small), (&room.b, &room.c));
-        fused::launch_close(gpu, down.next(), of, pairs, &room.d, TOP_K)
+        let pairs = experts::Weighed { rows: &room.b, weights: &room.c };
+        fused::launch_close(gpu, down.next(), &room.a, &room.small, pairs, &room.d, TOP_K)
     })?;
     let record = room.layout.record_shape();
     let logits = gpu.buffer("logits", 4 * EXPERTS as u64)?;
@@ -181,7 +181,7 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     let shape =
         delta::Shape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, tiled: false };
     table.line(gpu, "convolution, heads", 30, 8 * shape.channels(), &mut |gpu| {
-        let buffers = (&room.a, &room.c, &room.tail, &room.b);
+        let buffers = room.filtered();
         convolution::launch_with_heads(gpu, buffers, shape, 4, 0)
     })?;
     let shape = attention::Shape { query_heads: 16, key_value_heads: 2, dim: 256 };
@@ -193,9 +193,10 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
             weights: [&room.small; 2],
             angles: &room.small,
             query: &room.b,
-            places: (&room.keys, &room.values),
+            places: room.places(),
         };
-        heads::launch_prepare(gpu, Cache::F16, of, shape, (0, 512), 32, 1e-6)
+        let run = Run { first: 0, tokens: 1, position: 512 };
+        heads::launch_prepare(gpu, Cache::F16, of, shape, run, 32, 1e-6)
     })
 }
 
@@ -226,6 +227,14 @@ struct Room {
 }
 
 impl Room {
+    fn places(&self) -> attention::KeyValue<'_> {
+        attention::KeyValue { keys: &self.keys, values: &self.values }
+    }
+
+    fn filtered(&self) -> convolution::Filtered<'_> {
+        convolution::Filtered { x: &self.a, weight: &self.c, tail: &self.tail, y: &self.b }
+    }
+
     /// What a router's choice is written to.
     fn choice(&self, flag: u32) -> router::Choice<'_> {
         let Self { ids, weights, tiles, .. } = self;
@@ -431,14 +440,8 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     }
     let choice = room.choice(1);
     table.line(gpu, "router", 40, 4 * tokens * EXPERTS, &mut |gpu| {
-        router::launch(
-            gpu,
-            (room.small.all(), None),
-            &room.slabs,
-            choice,
-            (tokens, EXPERTS, TOP_K),
-            true,
-        )
+        let shape = router::Chosen { tokens, experts: EXPERTS, k: TOP_K };
+        router::launch(gpu, room.small.all(), None, &room.slabs, choice, shape, true)
     })?;
     table.line(gpu, "swiglu", 40, 12 * tokens * INNER, &mut |gpu| {
         elementwise::launch_swiglu(gpu, &room.a, &room.b, tokens * INNER)
@@ -447,10 +450,11 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     table.line(gpu, "pairs by expert", 40, 8 * tokens * TOP_K, &mut |gpu| {
         group::launch(gpu, &room.ids, lists, (tokens * TOP_K, EXPERTS), 32)
     })?;
-    let rows = (&room.c, &room.weights);
+    let rows = experts::Weighed { rows: &room.c, weights: &room.weights };
     table.line(gpu, "combine", 40, 4 * tokens * TOP_K * HIDDEN, &mut |gpu| {
         let shared = Some((&room.a, &room.small));
-        experts::launch_combine(gpu, rows, shared, &room.b, (tokens, TOP_K, HIDDEN))
+        let size = experts::Combined { tokens, k: TOP_K, width: HIDDEN };
+        experts::launch_combine(gpu, rows, shared, &room.b, size)
     })
 }
 
@@ -469,7 +473,7 @@ fn layers(
         delta::Shape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128, tiled: false };
     let channels = delta.channels();
     table.line(gpu, "convolution", 30, 8 * tokens * channels, &mut |gpu| {
-        let buffers = (&room.a, &room.c, &room.tail, &room.b);
+        let buffers = room.filtered();
         convolution::launch(gpu, buffers, channels, 4, run)
     })?;
     table.line(gpu, "delta heads", 30, 8 * tokens * 4096, &mut |gpu| {
@@ -488,30 +492,33 @@ fn layers(
     table.line(gpu, "gated norm", 30, 12 * tokens * 4096, &mut |gpu| {
         norm::launch_gated(gpu, (&room.b, &room.small, &room.a), (tokens * 32, 128), 1e-6)
     })?;
+    let sixteen = heads::Heads { tokens, heads: 16, dim: 256 };
     table.line(gpu, "split", 10, 16 * tokens * 4096, &mut |gpu| {
-        heads::launch_split(gpu, (&room.a, &room.b, &room.c), (tokens, 16, 256))
+        heads::launch_split(gpu, (&room.a, &room.b, &room.c), sixteen)
     })?;
     table.line(gpu, "heads", 20, 8 * tokens * 4096, &mut |gpu| {
-        heads::launch(gpu, (&room.b, &room.small, &room.small), (tokens, 16, 256), 32, 1e-6)
+        heads::launch(gpu, (&room.b, &room.small, &room.small), sixteen, 32, 1e-6)
     })?;
     let shape = attention::Shape { query_heads: 16, key_value_heads: 2, dim: 256 };
-    let places = (&room.keys, &room.values);
+    let places = room.places();
+    let queries = attention::Queries { query: &room.a, both: None };
     table.line(gpu, "append", 10, 6 * tokens * 1024, &mut |gpu| {
-        attention::launch_append(gpu, Cache::F16, (&room.a, &room.d), places, shape, run)
+        let rows = attention::KeyValue { keys: &room.a, values: &room.d };
+        attention::launch_append(gpu, Cache::F16, rows, places, shape, run)
     })?;
     let bytes = 2 * 2 * 512 * (position + tokens);
     table.line(gpu, "attend", 10, bytes, &mut |gpu| {
-        attention::launch(gpu, Cache::F16, (&room.a, None), places, &room.b, shape, run)
+        attention::launch(gpu, Cache::F16, queries, places, &room.b, shape, run)
     })?;
     if tokens > 1 {
         table.line(gpu, "  attend, of a prompt", 10, bytes, &mut |gpu| {
-            prompt::launch(gpu, (&room.a, None), places, &room.b, shape, run)
+            prompt::launch(gpu, queries, places, &room.b, shape, run)
         })?;
     }
     if tokens == 1 {
         table.line(gpu, "  attend side by side (two)", 20, bytes, &mut |gpu| {
-            let to = (&room.d, &room.c);
-            attention::launch_split(gpu, Cache::F16, (&room.a, None), places, to, shape, run)
+            let to = attention::Split { partial: &room.d, y: &room.c };
+            attention::launch_split(gpu, Cache::F16, queries, places, to, shape, run)
         })?;
     }
     table.line(gpu, "sigmoid gate", 10, 12 * tokens * 4096, &mut |gpu| {

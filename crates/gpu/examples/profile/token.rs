@@ -55,12 +55,12 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
                     weights: [&room.small; 2],
                     angles: &room.small,
                     query: &context,
-                    places: (&room.keys, &room.values),
+                    places: room.places(),
                 };
-                heads::launch_prepare(gpu, Cache::F16, of, shape, (0, run.position), 32, 1e-6)?;
-                let (places, to) = ((&room.keys, &room.values), (&room.d, &other));
-                let queries = (&context, Some(&wide));
-                attention::launch_split(gpu, Cache::F16, queries, places, to, shape, run)?;
+                heads::launch_prepare(gpu, Cache::F16, of, shape, run, 32, 1e-6)?;
+                let to = attention::Split { partial: &room.d, y: &other };
+                let queries = attention::Queries { query: &context, both: Some(&wide) };
+                attention::launch_split(gpu, Cache::F16, queries, room.places(), to, shape, run)?;
             } else {
                 let at = of(&qkv);
                 let matrices = [

@@ -70,7 +70,8 @@ fn layer(
         table_start: count,
         flag: 7,
     };
-    router::launch(gpu, (logits.all(), None), &slabs, choice, (1, count, k), normalise)?;
+    let sizes = router::Chosen { tokens: 1, experts: count, k };
+    router::launch(gpu, logits.all(), None, &slabs, choice, sizes, normalise)?;
     let work = experts::Work {
         tiles: &tiles,
         first: 0,
@@ -90,8 +91,9 @@ fn layer(
     for with in [false, true] {
         let (plain, found) = (floats(gpu, &before)?, floats(gpu, &before)?);
         let common = with.then_some((&shared_rows, &factor));
-        let shape = (1, k, hidden);
-        experts::launch_combine(gpu, (&rows, &weights), common, &plain, shape)?;
+        let of = experts::Weighed { rows: &rows, weights: &weights };
+        let size = experts::Combined { tokens: 1, k, width: hidden };
+        experts::launch_combine(gpu, of, common, &plain, size)?;
         let chosen_before = gpu.read_words(&ids, 4 * k as u64, k)?;
         let weights_before = gpu.read_floats(&weights, 0, k)?;
         gpu.write_words(&ids, 0, &vec![0; 2 * k])?;

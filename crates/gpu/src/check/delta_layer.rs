@@ -67,7 +67,8 @@ fn layer(
             fused::launch_delta_inputs(gpu, matrices, from, EPSILON, filter)?;
         } else {
             fused::launch_several(gpu, &matrices, from, EPSILON, None)?;
-            let buffers = (&mixed, &filter, &tail, &convolved);
+            let buffers =
+                convolution::Filtered { x: &mixed, weight: &filter, tail: &tail, y: &convolved };
             convolution::launch(gpu, buffers, channels, TAPS, run)?;
         }
         delta::launch_heads(gpu, &convolved, shape, 1)?;

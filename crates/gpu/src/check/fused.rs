@@ -95,9 +95,10 @@ fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding
     let before = numbers.floats(rows);
     let (one, other) = (floats(gpu, &before)?, floats(gpu, &before)?);
     let common = Some((&shared, &factor));
-    experts::launch_combine(gpu, (&pairs, &weights), common, &one, (1, k, rows))?;
-    let of = (&normed, &factor);
-    fused::launch_close(gpu, trunk.matrix(0), of, (&pairs, &weights), &other, k)?;
+    let of = experts::Weighed { rows: &pairs, weights: &weights };
+    let size = experts::Combined { tokens: 1, k, width: rows };
+    experts::launch_combine(gpu, of, common, &one, size)?;
+    fused::launch_close(gpu, trunk.matrix(0), &normed, &factor, of, &other, k)?;
     all_equal &= gpu.read_floats(&one, 0, rows)? == gpu.read_floats(&other, 0, rows)?;
     Ok(equal(format!("several products {}, rows of {columns}", encoding.name()), all_equal))
 }
@@ -124,8 +125,10 @@ fn heads_of_one(gpu: &mut Gpu, cache: attention::Cache) -> Result<[Finding; 3], 
         gpu.copy(&key, 0, &turned, 0, 4 * (tokens * 2 * dim) as u64);
         let (keys, values) = (gpu.buffer("check", bytes)?, gpu.buffer("check", bytes)?);
         let old = attention::Run { first: 0, tokens: position, position: 0 };
-        let (places, run) = ((&keys, &values), attention::Run { first: row, tokens: 1, position });
-        attention::launch_append(gpu, cache, (&old_keys, &old_values), places, shape, old)?;
+        let places = attention::KeyValue { keys: &keys, values: &values };
+        let run = attention::Run { first: row, tokens: 1, position };
+        let rows = attention::KeyValue { keys: &old_keys, values: &old_values };
+        attention::launch_append(gpu, cache, rows, places, shape, old)?;
         let out = empty(gpu, tokens * 4 * dim)?;
         if alone {
             let of = heads::Prepared {
@@ -137,19 +140,21 @@ fn heads_of_one(gpu: &mut Gpu, cache: attention::Cache) -> Result<[Finding; 3], 
                 query: &query,
                 places,
             };
-            heads::launch_prepare(gpu, cache, of, shape, (row, position), pairs, EPSILON)?;
+            heads::launch_prepare(gpu, cache, of, shape, run, pairs, EPSILON)?;
             let partial = empty(gpu, attention::partial_len(4, 300))?;
-            let to = (&partial, &out);
-            attention::launch_split(gpu, cache, (&query, Some(&both)), places, to, shape, run)?;
+            let to = attention::Split { partial: &partial, y: &out };
+            let queries = attention::Queries { query: &query, both: Some(&both) };
+            attention::launch_split(gpu, cache, queries, places, to, shape, run)?;
         } else {
-            heads::launch_split(gpu, (&both, &query, &gate), (tokens, 4, dim))?;
-            let of = (&query, &weights[0], &angles);
-            heads::launch(gpu, of, (tokens, 4, dim), pairs, EPSILON)?;
-            let of = (&turned, &weights[1], &angles);
-            heads::launch(gpu, of, (tokens, 2, dim), pairs, EPSILON)?;
-            attention::launch_append(gpu, cache, (&turned, &value), places, shape, run)?;
-            let gates = gated.then_some(&both);
-            attention::launch(gpu, cache, (&query, gates), places, &out, shape, run)?;
+            let four = heads::Heads { tokens, heads: 4, dim };
+            heads::launch_split(gpu, (&both, &query, &gate), four)?;
+            heads::launch(gpu, (&query, &weights[0], &angles), four, pairs, EPSILON)?;
+            let two = heads::Heads { heads: 2, ..four };
+            heads::launch(gpu, (&turned, &weights[1], &angles), two, pairs, EPSILON)?;
+            let rows = attention::KeyValue { keys: &turned, values: &value };
+            attention::launch_append(gpu, cache, rows, places, shape, run)?;
+            let queries = attention::Queries { query: &query, both: gated.then_some(&both) };
+            attention::launch(gpu, cache, queries, places, &out, shape, run)?;
             if !gated {
                 elementwise::launch_sigmoid_gate(gpu, &gate, &out, tokens * 4 * dim)?;
             }
@@ -185,7 +190,7 @@ fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let mut results = Vec::new();
     for alone in [false, true] {
         let (kept, out) = (floats(gpu, &tail)?, empty(gpu, 3 * channels)?);
-        let buffers = (&x, &weight, &kept, &out);
+        let buffers = convolution::Filtered { x: &x, weight: &weight, tail: &kept, y: &out };
         if alone {
             convolution::launch_with_heads(gpu, buffers, shape, taps, row)?;
         } else {

@@ -115,9 +115,10 @@ fn rotations(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let (mixed, scale, turns) = (floats(gpu, &both)?, floats(gpu, &weight)?, floats(gpu, &angles)?);
     let size = tokens * count * dim;
     let (query, gate) = (empty(gpu, size)?, empty(gpu, size)?);
-    heads::launch_split(gpu, (&mixed, &query, &gate), (tokens, count, dim))?;
+    let shape = heads::Heads { tokens, heads: count, dim };
+    heads::launch_split(gpu, (&mixed, &query, &gate), shape)?;
     let pairs = rotated as usize / 2;
-    heads::launch(gpu, (&query, &scale, &turns), (tokens, count, dim), pairs, EPSILON)?;
+    heads::launch(gpu, (&query, &scale, &turns), shape, pairs, EPSILON)?;
     let mut found = gpu.read_floats(&query, 0, size)?;
     found.extend(gpu.read_floats(&gate, 0, size)?);
     let difference = difference(&found, &expected);
@@ -163,11 +164,13 @@ fn attends(
     let out = empty(gpu, query.len())?;
     let whole = attention::Run { first: 0, tokens, position: 0 };
     let attend = |gpu: &mut Gpu, out: &Buffer, run| {
-        let places = (&keys, &values);
-        attention::launch_append(gpu, cache, (&k, &v), places, shape, run)?;
+        let rows = attention::KeyValue { keys: &k, values: &v };
+        let places = attention::KeyValue { keys: &keys, values: &values };
+        attention::launch_append(gpu, cache, rows, places, shape, run)?;
+        let queries = attention::Queries { query: &q, both: of_prompt.then_some(&both) };
         match of_prompt {
-            true => prompt::launch(gpu, (&q, Some(&both)), places, out, shape, run),
-            false => attention::launch(gpu, cache, (&q, None), places, out, shape, run),
+            true => prompt::launch(gpu, queries, places, out, shape, run),
+            false => attention::launch(gpu, cache, queries, places, out, shape, run),
         }
     };
     attend(gpu, &out, whole)?;
@@ -200,7 +203,8 @@ fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
         let kept = floats(gpu, &tail)?;
         for (first, tokens) in cuts {
             let run = attention::Run { first, tokens, position: first };
-            convolution::launch(gpu, (&input, &filter, &kept, &out), channels, taps, run)?;
+            let of = convolution::Filtered { x: &input, weight: &filter, tail: &kept, y: &out };
+            convolution::launch(gpu, of, channels, taps, run)?;
         }
         let mut found = gpu.read_floats(&out, 0, x.len())?;
         found.extend(gpu.read_floats(&kept, 0, tail.len())?);
@@ -293,7 +297,8 @@ fn broken_routes(gpu: &mut Gpu, count: usize, k: usize) -> Result<Finding, GpuEr
         let mut logits = vec![broken; count];
         logits[count - 1] = 0.5;
         let input = floats(gpu, &logits)?;
-        router::launch(gpu, (input.all(), None), &slabs, choice, (1, count, k), true)?;
+        let shape = router::Chosen { tokens: 1, experts: count, k };
+        router::launch(gpu, input.all(), None, &slabs, choice, shape, true)?;
         alone_equal &= gpu.read_words(&control, 0, 2)?[1] == 1;
         gpu.clear_control();
         let chosen = gpu.read_words(&ids, 0, k)?;
@@ -330,7 +335,8 @@ fn routes(gpu: &mut Gpu, count: usize, k: usize, normalise: bool) -> Result<Find
     for missing in [Some(ids[0]), None] {
         let there = (0..count).map(|expert| u32::from(missing != Some(expert as u16)));
         gpu.write_words(slabs.table(), 4 * count as u64, &there.collect::<Vec<_>>())?;
-        router::launch(gpu, (input.all(), None), &slabs, choice, (tokens, count, k), normalise)?;
+        let shape = router::Chosen { tokens, experts: count, k };
+        router::launch(gpu, input.all(), None, &slabs, choice, shape, normalise)?;
         let flag = if missing.is_some() { 7 } else { 0 };
         alone_equal &= gpu.read_words(&control, 0, 2)? == [flag, 0];
         gpu.clear_control();
@@ -366,7 +372,8 @@ fn combines(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let (rows, weights) = (floats(gpu, &rows)?, floats(gpu, &weights)?);
     let (shared, factor) = (floats(gpu, &shared)?, floats(gpu, &factor)?);
     let common = Some((&shared, &factor));
-    experts::launch_combine(gpu, (&rows, &weights), common, &y, (tokens, k, width))?;
+    let of = experts::Weighed { rows: &rows, weights: &weights };
+    experts::launch_combine(gpu, of, common, &y, experts::Combined { tokens, k, width })?;
     let found = gpu.read_floats(&y, 0, expected.len())?;
     let difference = difference(&found, &expected);
     Ok(Finding { name: "combination".to_owned(), difference, bound: 1e-5, alone_equal: true })
@@ -383,10 +390,13 @@ fn stops(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     gpu.write_words(&control, 0, &[3])?;
     norm::launch(gpu, (&input, &factors, &y), (rows, width), EPSILON)?;
     elementwise::launch_swiglu(gpu, &input, &y, rows * width)?;
-    experts::launch_combine(gpu, (&input, &factors), None, &y, (rows, 1, width))?;
+    let of = experts::Weighed { rows: &input, weights: &factors };
+    let size = experts::Combined { tokens: rows, k: 1, width };
+    experts::launch_combine(gpu, of, None, &y, size)?;
     let shape = attention::Shape { query_heads: 1, key_value_heads: 1, dim: width };
     let run = attention::Run { first: 0, tokens: 1, position: 0 };
-    let (pair, places) = ((&input, &factors), (&y, &empty(gpu, width)?));
+    let pair = attention::KeyValue { keys: &input, values: &factors };
+    let places = attention::KeyValue { keys: &y, values: &empty(gpu, width)? };
     attention::launch_append(gpu, attention::Cache::F32, pair, places, shape, run)?;
     let alone_equal = gpu.read_floats(&y, 0, rows * width)? == x;
     gpu.clear_control();

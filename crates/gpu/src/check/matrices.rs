@@ -300,9 +300,8 @@ fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Re
     let alone_equal = results[0] == results[1];
     add(Finding { name, difference: difference(&results[0], &expected), bound: 3e-5, alone_equal });
     if gpu.adapter().matrices {
-        let of = (&chosen[..], &input);
-        let tiled = tile::EXPERT_TOKENS
-            .map(|most| by_matrices(gpu, &layout, &slabs, of, (tokens, k, count), most));
+        let of = Routed { chosen: &chosen, input: &input, tokens, k, count };
+        let tiled = tile::EXPERT_TOKENS.map(|most| by_matrices(gpu, &layout, &slabs, of, most));
         let [few, many] = tiled;
         let (few, many) = (few?, many?);
         let name = format!("experts by matrices {}", encoding.name());
@@ -312,13 +311,22 @@ fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Re
     Ok(())
 }
 
+/// Tokens with `k` experts each, of `count`.
+#[derive(Clone, Copy)]
+struct Routed<'a> {
+    chosen: &'a [u32],
+    input: &'a Buffer,
+    tokens: usize,
+    k: usize,
+    count: usize,
+}
+
 /// The same by cooperative matrices, in tiles of up to `most` pairs that the device makes.
 fn by_matrices(
     gpu: &mut Gpu,
     layout: &experts::Layout,
     slabs: &Slabs,
-    (chosen, input): (&[u32], &Buffer),
-    (tokens, k, count): (usize, usize, usize),
+    Routed { chosen, input, tokens, k, count }: Routed<'_>,
     most: u32,
 ) -> Result<Vec<f32>, GpuError> {
     let record = layout.record_shape();

@@ -95,9 +95,12 @@ fn attends(
         let (out, mut first) = (empty(gpu, query.len())?, 0);
         for tokens in cuts {
             let run = attention::Run { first, tokens, position: first };
-            let (q, to) = ((&q, None), (&partial, &out));
-            attention::launch_append(gpu, cache, (&k, &v), (&keys, &values), shape, run)?;
-            attention::launch_split(gpu, cache, q, (&keys, &values), to, layer, run)?;
+            let rows = attention::KeyValue { keys: &k, values: &v };
+            let places = attention::KeyValue { keys: &keys, values: &values };
+            attention::launch_append(gpu, cache, rows, places, shape, run)?;
+            let queries = attention::Queries { query: &q, both: None };
+            let to = attention::Split { partial: &partial, y: &out };
+            attention::launch_split(gpu, cache, queries, places, to, layer, run)?;
             first += tokens;
         }
         results.push(gpu.read_floats(&out, 0, query.len())?);
@@ -126,7 +129,8 @@ fn prepares(gpu: &mut Gpu, cache: attention::Cache) -> Result<Finding, GpuError>
         let added = [&of_query?, &of_key?, &of_value?];
         let bytes = (80 * 2 * 64 * cache.bytes()) as u64;
         let (keys, values) = (gpu.buffer("check", bytes)?, gpu.buffer("check", bytes)?);
-        let places = (&keys, &values);
+        let places = attention::KeyValue { keys: &keys, values: &values };
+        let run = attention::Run { first: row, tokens: 1, position };
         if together {
             let of = plain::Prepared {
                 query: &query,
@@ -136,15 +140,15 @@ fn prepares(gpu: &mut Gpu, cache: attention::Cache) -> Result<Finding, GpuError>
                 angles: &angles,
                 places,
             };
-            plain::launch_prepare(gpu, cache, of, shape, (row, position), pairs)?;
+            plain::launch_prepare(gpu, cache, of, shape, run, pairs)?;
         } else {
             for (at, x) in [&query, &key, &value].into_iter().enumerate() {
                 plain::launch_add_bias(gpu, (x, added[at]), (tokens, widths[at]))?;
             }
             plain::launch_rotate(gpu, (&query, &angles), (tokens, 6, 64), pairs)?;
             plain::launch_rotate(gpu, (&key, &angles), (tokens, 2, 64), pairs)?;
-            let run = attention::Run { first: row, tokens: 1, position };
-            attention::launch_append(gpu, cache, (&key, &value), places, shape, run)?;
+            let rows = attention::KeyValue { keys: &key, values: &value };
+            attention::launch_append(gpu, cache, rows, places, shape, run)?;
         }
         let mut found = gpu.read_words(&query, 4 * (row * widths[0]) as u64, widths[0])?;
         let words = 2 * 64 * cache.bytes() / 4;
@@ -178,8 +182,8 @@ fn routes(gpu: &mut Gpu) -> Result<Finding, GpuError> {
         table_start: 0,
         flag: 0,
     };
-    let logits = (input.all(), Some(&added));
-    router::launch(gpu, logits, &slabs, choice, (tokens, count, k), true)?;
+    let shape = router::Chosen { tokens, experts: count, k };
+    router::launch(gpu, input.all(), Some(&added), &slabs, choice, shape, true)?;
     let (found_ids, found) =
         (gpu.read_words(&chosen, 0, tokens * k)?, gpu.read_floats(&weights, 0, tokens * k)?);
     let (mut expected, mut alone_equal) = (Vec::new(), true);

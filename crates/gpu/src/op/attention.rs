@@ -52,6 +52,33 @@ pub struct Run {
     pub position: usize,
 }
 
+/// Keys and values: rows of a batch, or the places of a sequence.
+#[derive(Clone, Copy)]
+pub struct KeyValue<'a> {
+    /// Keys.
+    pub keys: &'a Buffer,
+    /// Values.
+    pub values: &'a Buffer,
+}
+
+/// Queries of a batch.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
+    /// `[batch, query_heads, dim]`
+    pub query: &'a Buffer,
+    /// `[batch, query_heads, 2, dim]` has gates, whose sigmoid the result is multiplied by.
+    pub both: Option<&'a Buffer>,
+}
+
+/// Where [`launch_split`] writes.
+#[derive(Clone, Copy)]
+pub struct Split<'a> {
+    /// [`partial_len`] numbers.
+    pub partial: &'a Buffer,
+    /// As of [`launch`].
+    pub y: &'a Buffer,
+}
+
 /// What a layer attends with.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer<'a> {
@@ -123,21 +150,21 @@ pub(crate) fn append(cache: Cache) -> (Source, String) {
     (source, body)
 }
 
-/// Writes the run's rows of `key` and `value`, `[batch, key_value_heads * dim]`, to its cache.
+/// Writes the run's `rows` of keys and values, `[batch, key_value_heads * dim]`, to its cache.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_append(
     gpu: &mut Gpu,
     cache: Cache,
-    (key, value): (&Buffer, &Buffer),
-    (keys, values): (&Buffer, &Buffer),
+    rows: KeyValue<'_>,
+    places: KeyValue<'_>,
     shape: Shape,
     run: Run,
 ) -> Result<(), GpuError> {
     let width = (shape.key_value_heads * shape.dim) as u32;
     let parameters = [width, run.first as u32, run.position as u32];
-    let spans = [key.all(), value.all(), keys.all(), values.all()];
+    let spans = [rows.keys, rows.values, places.keys, places.values].map(Buffer::all);
     let words = width / (4 / cache.bytes() as u32);
     let groups = [words.div_ceil(256), run.tokens as u32, 1];
     gpu.dispatch(Op::Append(cache), &spans, &parameters, groups)
@@ -462,16 +489,15 @@ pub fn partial_len(query_heads: usize, positions: usize) -> usize {
 }
 
 /// [`launch`] of a run of one token, its blocks side by side where there are several and not too many; the same bits.
-/// `partial` has [`partial_len`] numbers.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_split<'a>(
     gpu: &mut Gpu,
     cache: Cache,
-    (query, both): (&Buffer, Option<&Buffer>),
-    (keys, values): (&Buffer, &Buffer),
-    (partial, y): (&Buffer, &Buffer),
+    queries: Queries<'_>,
+    places: KeyValue<'_>,
+    Split { partial, y }: Split<'_>,
     layer: impl Into<Layer<'a>>,
     run: Run,
 ) -> Result<(), GpuError> {
@@ -480,8 +506,9 @@ pub fn launch_split<'a>(
     // Over a cache of f32 an NVIDIA driver gave other bits in a check of this, whose cause is open.
     let few = blocks == 1 || blocks > SPLIT_LIMIT;
     if cache == Cache::F32 || run.tokens != 1 || few {
-        return launch(gpu, cache, (query, both), (keys, values), y, layer, run);
+        return launch(gpu, cache, queries, places, y, layer, run);
     }
+    let (Queries { query, both }, KeyValue { keys, values }) = (queries, places);
     let parameters = layer.parameters(run);
     let (heads, sinks) = (layer.shape.query_heads as u32, layer.sinks.is_some());
     let spans = [query, keys, values, partial].map(Buffer::all);
@@ -493,16 +520,15 @@ pub fn launch_split<'a>(
     gpu.dispatch(op, &spans, &parameters, [heads, 1, 1])
 }
 
-/// `y[batch, query_heads, dim]` = causal attention of the run's rows of `query` over its cache, which holds the run
-/// already. `both[batch, query_heads, 2, dim]` has gates, whose sigmoid it is multiplied by.
+/// `y[batch, query_heads, dim]` = causal attention of the run's queries over its cache, which holds the run already.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch<'a>(
     gpu: &mut Gpu,
     cache: Cache,
-    (query, both): (&Buffer, Option<&Buffer>),
-    (keys, values): (&Buffer, &Buffer),
+    Queries { query, both }: Queries<'_>,
+    KeyValue { keys, values }: KeyValue<'_>,
     y: &Buffer,
     layer: impl Into<Layer<'a>>,
     run: Run,

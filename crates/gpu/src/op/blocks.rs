@@ -8,6 +8,11 @@ use std::fmt::Write as _;
 
 use kernels::format::BlockFormat;
 
+mod codebooks;
+mod k_quants;
+mod legacy;
+mod ternary;
+
 /// Values of a unit.
 pub(crate) const UNIT: u32 = 8;
 
@@ -272,7 +277,9 @@ fn floats(codes: Vec<String>) -> Vec<String> {
     less(codes, 0)
 }
 
-fn looked_up(codes: Vec<String>, zero: u32) -> Vec<String> {
+/// Codes of a format with a table of sixteen values.
+fn looked_up(format: BlockFormat, codes: Vec<String>) -> Vec<String> {
+    let zero = format.table().map_or(0, |(_, zero)| u32::from(zero));
     codes.into_iter().map(|code| format!("(entry({code}) - {zero}.0)")).collect()
 }
 
@@ -285,310 +292,26 @@ pub(crate) fn unit(
 ) -> Unit {
     use BlockFormat as F;
     let block = Block { at, aligned: format.bytes().is_multiple_of(4), load };
-    let offset = |what: &str| format!("{name}{what}");
-    let zero = format.table().map_or(0, |(_, zero)| u32::from(zero));
-    let mut text = String::new();
-    // Sixteen bytes of nibbles: value `j` below and value `j + 16` above.
-    let nibbles = |first: &str| {
-        eight_bytes(
-            &block,
-            name,
-            &format!("({first} + (part & 1u) * 8u)"),
-            "((part >> 1u) & 1u) * 4u",
-        )
-    };
-    // Bits `2j` and `2j + 1` of byte `32n + m` belong to value `128n + 32j + m`.
-    let pairs = |first: u32, name: &str| {
-        let bytes = format!("({first}u + (part >> 4u) * 32u + (part & 3u) * 8u)");
-        eight_bytes(&block, name, &bytes, "((part >> 2u) & 3u) * 2u")
-    };
-    // The low nibble of byte `32c + m` belongs to value `64c + m`, the high one to value `64c + 32 + m`.
-    let halves = |first: u32| {
-        let bytes = format!("({first}u + (part >> 3u) * 32u + (part & 3u) * 8u)");
-        eight_bytes(&block, name, &bytes, "((part >> 2u) & 1u) * 4u")
-    };
-    // Bit `j` of byte `m` belongs to value `32j + m`.
-    let bits = |first: u32, name: &str| {
-        eight_bytes(&block, name, &format!("({first}u + (part & 3u) * 8u)"), "part >> 2u")
-    };
-    let (values, scale, minimum);
     match format {
-        F::Q4_0 | F::Iq4Nl | F::Mxfp4 => {
-            text.push_str(&nibbles(if format == F::Mxfp4 { "1u" } else { "2u" }));
-            let codes = codes(name, 15);
-            values = match format.table() {
-                Some(_) => looked_up(codes, zero),
-                None => less(codes, 8),
-            };
-            scale = if format == F::Mxfp4 {
-                let _ = writeln!(text, "let {name}e = {};", block.byte("0u"));
-                let (small, large) =
-                    (format!("2097152u << {name}e"), format!("({name}e - 1u) << 23u"));
-                format!("bitcast<f32>(select({large}, {small}, {name}e < 2u))")
-            } else {
-                block.half("0u")
-            };
-            minimum = None;
+        F::Q4_0 | F::Q4_1 | F::Q5_0 | F::Q5_1 | F::Q8_0 | F::Iq4Nl | F::Mxfp4 | F::Nvfp4 => {
+            legacy::unit(format, &block, name)
         }
-        F::Q5_0 => {
-            text.push_str(&nibbles("6u"));
-            let _ = writeln!(text, "let {name}h = {} >> (part * 8u);", block.word("2u"));
-            values = less(fifth(name, codes(name, 15)), 16);
-            (scale, minimum) = (block.half("0u"), None);
-        }
-        F::Q4_1 => {
-            text.push_str(&nibbles("4u"));
-            values = floats(codes(name, 15));
-            (scale, minimum) = (block.half("0u"), Some(block.half("2u")));
-        }
-        F::Q5_1 => {
-            text.push_str(&nibbles("8u"));
-            let _ = writeln!(text, "let {name}h = {} >> (part * 8u);", block.word("4u"));
-            values = floats(fifth(name, codes(name, 15)));
-            (scale, minimum) = (block.half("0u"), Some(block.half("2u")));
-        }
-        F::Q8_0 => {
-            text.push_str(&eight_bytes(&block, name, "(2u + part * 8u)", "0u"));
-            values = codes(name, 255)
-                .into_iter()
-                .map(|code| exact(&format!("({code} ^ 128u)"), 128))
-                .collect();
-            (scale, minimum) = (block.half("0u"), None);
-        }
-        F::Q2K => {
-            text.push_str(&pairs(16, name));
-            let _ = writeln!(text, "let {name}s = {};", block.byte("(part >> 1u)"));
-            values = floats(codes(name, 3));
-            scale = format!("{} * f32({name}s & 15u)", block.half("80u"));
-            minimum = Some(format!("-({} * f32({name}s >> 4u))", block.half("82u")));
-        }
-        F::Q3K => {
-            text.push_str(&pairs(32, name));
-            let high = offset("h");
-            text.push_str(&bits(0, &high));
-            let codes = codes(name, 3).into_iter().zip(codes(&high, 1));
-            values =
-                less(codes.map(|(low, high)| format!("({low} | ({high} << 2u))")).collect(), 4);
-            let (low, high) = (
-                block.byte("(96u + ((part >> 1u) & 7u))"),
-                block.byte("(104u + ((part >> 1u) & 3u))"),
-            );
-            let _ = writeln!(text, "let {name}l = ({low} >> ((part >> 4u) * 4u)) & 15u;");
-            let _ = writeln!(text, "let {name}t = ({high} >> ((part >> 3u) * 2u)) & 3u;");
-            scale = format!("{} * (f32({name}l | ({name}t << 4u)) - 32.0)", block.half("108u"));
-            minimum = None;
-        }
-        F::Q4K | F::Q5K => {
-            text.push_str(&halves(if format == F::Q4K { 16 } else { 48 }));
-            let low = codes(name, 15);
-            values = if format == F::Q4K {
-                floats(low)
-            } else {
-                let high = offset("h");
-                text.push_str(&bits(16, &high));
-                let codes = low.into_iter().zip(codes(&high, 1));
-                floats(codes.map(|(low, high)| format!("({low} | ({high} << 4u))")).collect())
-            };
-            // Eight scales and minima of six bits in twelve bytes.
-            for (word, at) in [("x", 4), ("y", 8), ("z", 12)] {
-                let small = block.word(&format!("{at}u"));
-                let _ = writeln!(text, "let {name}{word} = {small} >> (((part >> 2u) & 3u) * 8u);");
-            }
-            let upper = "part >= 16u";
-            let joined = |nibble: &str, pair: &str| {
-                format!("(({nibble}) & 15u) | ((({name}{pair} >> 6u) & 3u) << 4u)")
-            };
-            let (s, m) = (joined(&format!("{name}z"), "x"), joined(&format!("{name}z >> 4u"), "y"));
-            scale = format!("{} * f32(select({name}x & 63u, {s}, {upper}))", block.half("0u"));
-            minimum =
-                Some(format!("-({} * f32(select({name}y & 63u, {m}, {upper})))", block.half("2u")));
-        }
-        F::Q6K => {
-            text.push_str(&eight_bytes(
-                &block,
-                name,
-                "((part >> 4u) * 64u + (part & 7u) * 8u)",
-                "((part >> 3u) & 1u) * 4u",
-            ));
-            let high = offset("h");
-            text.push_str(&pairs(128, &high));
-            let codes = codes(name, 15).into_iter().zip(codes(&high, 3));
-            values =
-                less(codes.map(|(low, high)| format!("({low} | ({high} << 4u))")).collect(), 32);
-            let small = format!("(f32({} ^ 128u) - 128.0)", block.byte("(192u + (part >> 1u))"));
-            (scale, minimum) = (format!("{} * {small}", block.half("208u")), None);
-        }
-        F::Iq4Xs => {
-            let bytes = "(8u + (part >> 2u) * 16u + (part & 1u) * 8u)";
-            text.push_str(&eight_bytes(&block, name, bytes, "((part >> 1u) & 1u) * 4u"));
-            values = looked_up(codes(name, 15), zero);
-            let (low, high) = (block.byte("(4u + (part >> 3u))"), block.short("2u"));
-            let _ = writeln!(text, "let {name}l = ({low} >> (((part >> 2u) & 1u) * 4u)) & 15u;");
-            let _ = writeln!(text, "let {name}t = ({high} >> ((part >> 2u) * 2u)) & 3u;");
-            scale = format!("{} * (f32({name}l | ({name}t << 4u)) - 32.0)", block.half("0u"));
-            minimum = None;
-        }
-        F::Nvfp4 => {
-            text.push_str(&eight_bytes(
-                &block,
-                name,
-                "(4u + (part >> 1u) * 8u)",
-                "(part & 1u) * 4u",
-            ));
-            values = looked_up(codes(name, 15), zero);
-            (scale, minimum) = (format!("half_of_e4m3({})", block.byte("(part >> 1u)")), None);
-        }
-        F::Tq2_0 => {
-            text.push_str(&pairs(0, name));
-            values = less(codes(name, 3), 1);
-            (scale, minimum) = (block.half("64u"), None);
-        }
-        F::Tq1_0 => {
-            text.push_str(&ternary(&block, name));
-            values = (0..UNIT)
-                .map(|index| {
-                    let power = if index < 4 { "p" } else { "q" };
-                    let digit =
-                        format!("(({} * {name}{power}) & 255u) * 3u", code(name, index, 255));
-                    format!("(f32(({digit}) >> 8u) - 1.0)")
-                })
-                .collect();
-            (scale, minimum) = (block.half("52u"), None);
-        }
+        F::Q2K => k_quants::q2_k(&block, name),
+        F::Q3K => k_quants::q3_k(&block, name),
+        F::Q4K | F::Q5K => k_quants::q4_k_or_q5_k(format, &block, name),
+        F::Q6K => k_quants::q6_k(&block, name),
+        F::Tq1_0 => ternary::tq1_0(&block, name),
+        F::Tq2_0 => ternary::tq2_0(&block, name),
+        F::Iq4Xs => codebooks::iq4_xs(&block, name),
         F::Iq2Xxs | F::Iq2Xs | F::Iq2S | F::Iq3Xxs | F::Iq3S => {
-            let of = grid_unit(format, &block, name);
-            text.push_str(&of.0);
-            values = (0..UNIT)
-                .map(|index| {
-                    let sign = format!("select(1.0, -1.0, (({name}g >> {index}u) & 1u) != 0u)");
-                    format!("(f32({}) * {sign})", code(name, index, 255))
-                })
-                .collect();
-            (scale, minimum) = (of.1, None);
+            codebooks::signed(format, &block, name)
         }
-        F::Iq1S | F::Iq1M => {
-            let of = grid_unit(format, &block, name);
-            text.push_str(&of.0);
-            // Eight times the levels -1, 0 and 1, less or more one.
-            values = codes(name, 255)
-                .into_iter()
-                .map(|code| format!("(f32({code}) * 8.0 - 8.0 + {name}d)"))
-                .collect();
-            (scale, minimum) = (of.1, None);
-        }
+        F::Iq1S | F::Iq1M => codebooks::shifted(format, &block, name),
     }
-    Unit { text, values, scale, minimum }
 }
 
-/// Adds bit `i` of `{name}h` to code `i` as its fifth.
-fn fifth(name: &str, codes: Vec<String>) -> Vec<String> {
-    let codes = codes.into_iter().enumerate();
-    codes.map(|(i, code)| format!("({code} | ((({name}h >> {i}u) & 1u) << 4u))")).collect()
-}
-
-/// Bytes of ternary digits and the powers of three that bring the wanted ones to the top.
-fn ternary(block: &Block<'_>, name: &str) -> String {
-    let first =
-        "select(select(48u, 32u + (part & 1u) * 8u, part < 30u), (part & 3u) * 8u, part < 20u)";
-    let mut text = format!(
-        "let {name}n = select(select((part - 30u) * 2u, (part - 20u) >> 1u, part < 30u), part >> 2u, part < 20u);
-"
-    );
-    // The last four bytes hold a digit for each of the first four values and another for the next four.
-    let (low, high) =
-        (block.word(first), block.word(&format!("({first} + select(4u, 0u, part >= 30u))")));
-    let _ = write!(
-        text,
-        "let {name}a = {low};
-let {name}b = {high};
-let {name}m = {name}n + select(0u, 1u, part >= 30u);
-let {name}p = power_of_three({name}n);
-let {name}q = power_of_three({name}m);
-"
-    );
-    text
-}
-
-/// Statements that leave a point's coordinates in `{name}a` and `{name}b`, signs in `{name}g` or a shift in `{name}d`;
-/// and the scale.
-fn grid_unit(format: BlockFormat, block: &Block<'_>, name: &str) -> (String, String) {
-    use BlockFormat as F;
-    let mut text = String::new();
-    let whole = |text: &mut String, index: &str| {
-        let _ = writeln!(text, "let {name}i = ({index}) * 2u;");
-        let _ = writeln!(text, "let {name}a = grid[{name}i];\nlet {name}b = grid[{name}i + 1u];");
-    };
-    let even = |text: &mut String, bits: &str| {
-        let _ = writeln!(text, "let {name}v = ({bits}) & 127u;");
-        let _ = writeln!(text, "let {name}g = {name}v | ((countOneBits({name}v) & 1u) << 7u);");
-    };
-    let quarter = |text: &mut String, at: u32| {
-        let small = block.byte(&format!("({at}u + (part >> 2u))"));
-        let _ = writeln!(text, "let {name}s = ({small} >> (((part >> 1u) & 1u) * 4u)) & 15u;");
-        format!("{} * (0.5 + f32({name}s)) * 0.25", block.half("0u"))
-    };
-    let scale = match format {
-        F::Iq2Xxs => {
-            whole(&mut text, &block.byte("(2u + (part >> 2u) * 8u + (part & 3u))"));
-            let _ = writeln!(text, "let {name}w = {};", block.word("(6u + (part >> 2u) * 8u)"));
-            even(&mut text, &format!("{name}w >> ((part & 3u) * 7u)"));
-            format!("{} * (0.5 + f32({name}w >> 28u)) * 0.25", block.half("0u"))
-        }
-        F::Iq2Xs => {
-            let _ = writeln!(text, "let {name}w = {};", block.short("(2u + part * 2u)"));
-            whole(&mut text, &format!("{name}w & 511u"));
-            even(&mut text, &format!("{name}w >> 9u"));
-            quarter(&mut text, 66)
-        }
-        F::Iq2S => {
-            let high = block.byte("(66u + (part >> 2u))");
-            let high = format!("((({high} >> ((part & 3u) * 2u)) & 3u) << 8u)");
-            whole(&mut text, &format!("{} | {high}", block.byte("(2u + part)")));
-            let _ = writeln!(text, "let {name}g = {};", block.byte("(34u + part)"));
-            quarter(&mut text, 74)
-        }
-        F::Iq3Xxs => {
-            let _ = writeln!(text, "let {name}i = {};", block.short("(2u + part * 2u)"));
-            let _ = writeln!(text, "let {name}a = grid[{name}i & 255u];");
-            let _ = writeln!(text, "let {name}b = grid[{name}i >> 8u];");
-            let _ = writeln!(text, "let {name}w = {};", block.word("(66u + (part >> 2u) * 4u)"));
-            even(&mut text, &format!("{name}w >> ((part & 3u) * 7u)"));
-            format!("{} * (0.5 + f32({name}w >> 28u)) * 0.5", block.half("0u"))
-        }
-        F::Iq3S => {
-            let _ = writeln!(text, "let {name}i = {};", block.short("(2u + part * 2u)"));
-            let high = block.byte("(66u + (part >> 2u))");
-            let _ = writeln!(text, "let {name}t = {high} >> ((part & 3u) * 2u);");
-            let _ =
-                writeln!(text, "let {name}a = grid[({name}i & 255u) | (({name}t & 1u) << 8u)];");
-            let _ = writeln!(text, "let {name}b = grid[({name}i >> 8u) | (({name}t & 2u) << 7u)];");
-            let _ = writeln!(text, "let {name}g = {};", block.byte("(74u + part)"));
-            let small = block.byte("(106u + (part >> 3u))");
-            let _ = writeln!(text, "let {name}s = ({small} >> (((part >> 2u) & 1u) * 4u)) & 15u;");
-            format!("{} * f32(1u + 2u * {name}s)", block.half("0u"))
-        }
-        F::Iq1S => {
-            let _ = writeln!(text, "let {name}w = {};", block.short("(34u + (part >> 2u) * 2u)"));
-            let high = format!("((({name}w >> ((part & 3u) * 3u)) & 7u) << 8u)");
-            whole(&mut text, &format!("{} | {high}", block.byte("(2u + part)")));
-            let _ = writeln!(text, "let {name}d = select(1.0, -1.0, ({name}w & 32768u) != 0u);");
-            format!("{} * f32(2u * (({name}w >> 12u) & 7u) + 1u) * 0.125", block.half("0u"))
-        }
-        _ => {
-            let nibble = block.byte("(32u + (part >> 1u))");
-            let _ = writeln!(text, "let {name}w = ({nibble} >> ((part & 1u) * 4u)) & 15u;");
-            let high = format!("(({name}w & 7u) << 8u)");
-            whole(&mut text, &format!("{} | {high}", block.byte("part")));
-            let _ = writeln!(text, "let {name}d = select(1.0, -1.0, ({name}w & 8u) != 0u);");
-            let _ = writeln!(text, "let {name}x = {};", block.word("48u"));
-            let _ = writeln!(text, "let {name}y = {};", block.word("52u"));
-            let small = block.short("(48u + (part >> 3u) * 2u)");
-            let _ = writeln!(text, "let {name}s = ({small} >> (((part >> 1u) & 3u) * 3u)) & 7u;");
-            // The scale lies in the highest nibbles of four words of 16 bits.
-            let low = format!("(({name}x >> 12u) & 15u) | (({name}x >> 24u) & 240u)");
-            let bits = format!("{low} | (({name}y >> 4u) & 3840u) | (({name}y >> 16u) & 61440u)");
-            format!("half_of_bits({bits}) * f32(2u * {name}s + 1u) * 0.125")
-        }
-    };
-    (text, scale)
+/// Two bits of each value: bits `2j` and `2j + 1` of byte `32n + m` belong to value `128n + 32j + m`.
+fn pairs(block: &Block<'_>, name: &str, first: u32) -> String {
+    let bytes = format!("({first}u + (part >> 4u) * 32u + (part & 3u) * 8u)");
+    eight_bytes(block, name, &bytes, "((part >> 2u) & 3u) * 2u")
 }

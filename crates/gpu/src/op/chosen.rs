@@ -455,7 +455,7 @@ pub fn launch_gate_up(
 ) -> Result<(), GpuError> {
     let spec = work.spec(Half::GateUp);
     let mut parameters = work.parameters(Half::GateUp);
-    parameters.extend(work.choice.parameters(work.shape, normalise));
+    parameters.extend(work.choice.parameters(work.shape.0, work.shape.1, normalise));
     let mut spans = work.slabs.spans();
     spans.extend([work.slabs.table().all(), logits, x.all()]);
     if let Some([gate, up, _]) = work.shared {

@@ -6,7 +6,7 @@ use super::Op;
 use super::attention::Run;
 use super::delta;
 use crate::source::{Form, Source, tree_sum};
-use crate::{Buffer, Gpu, GpuError};
+use crate::{Buffer, Gpu, GpuError, Span};
 
 /// Most taps.
 pub const TAPS_LIMIT: usize = 8;
@@ -78,21 +78,39 @@ pub(crate) fn source(taps: u32) -> (Source, String) {
     (source, body)
 }
 
-/// `y[batch, channels]` = SiLU of the convolution of the run's rows of `x` after `tail[taps - 1, channels]`, which
-/// becomes the run's last inputs. `weight` is `[channels, taps]`, the newest last.
+/// The buffers of a convolution.
+#[derive(Clone, Copy)]
+pub struct Filtered<'a> {
+    /// `[batch, channels]`
+    pub x: &'a Buffer,
+    /// `[channels, taps]`, the newest last.
+    pub weight: &'a Buffer,
+    /// `[taps - 1, channels]`: inputs before the run, then its last ones.
+    pub tail: &'a Buffer,
+    /// `[batch, channels]`
+    pub y: &'a Buffer,
+}
+
+impl<'a> Filtered<'a> {
+    fn spans(self) -> [Span<'a>; 4] {
+        [self.x, self.weight, self.tail, self.y].map(Buffer::all)
+    }
+}
+
+/// `y` = SiLU of the convolution of the run's rows of `x` after `tail`, which becomes the run's last inputs.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
-    (x, weight, tail, y): (&Buffer, &Buffer, &Buffer, &Buffer),
+    of: Filtered<'_>,
     channels: usize,
     taps: usize,
     run: Run,
 ) -> Result<(), GpuError> {
     assert!((1..=TAPS_LIMIT).contains(&taps), "{taps} taps");
     let parameters = [channels as u32, run.first as u32, run.tokens as u32];
-    let spans = [x.all(), weight.all(), tail.all(), y.all()];
+    let spans = of.spans();
     let op = Op::Convolve { taps: taps as u32 };
     let groups = [(channels as u32).div_ceil(256), run.tokens.div_ceil(PIECE) as u32, 1];
     gpu.dispatch(op, &spans, &parameters, groups)
@@ -184,7 +202,7 @@ pub(super) fn filter(taps: u32, channels: &str, channel: &str, to: &str) -> Stri
 /// The device failed.
 pub fn launch_with_heads(
     gpu: &mut Gpu,
-    (x, weight, tail, y): (&Buffer, &Buffer, &Buffer, &Buffer),
+    of: Filtered<'_>,
     shape: delta::Shape,
     taps: usize,
     row: usize,
@@ -192,7 +210,7 @@ pub fn launch_with_heads(
     assert!((1..=TAPS_LIMIT).contains(&taps), "{taps} taps");
     assert!(shape.key_dim <= 256 && shape.value_dim <= 256, "delta heads");
     let parameters = [shape.channels(), shape.key_heads, shape.key_dim, shape.value_dim, row];
-    let spans = [x.all(), weight.all(), tail.all(), y.all()];
+    let spans = of.spans();
     let groups = [(2 * shape.key_heads + shape.value_heads) as u32, 1, 1];
     let op = Op::ConvolveHeads { taps: taps as u32 };
     gpu.dispatch(op, &spans, &parameters.map(|it| it as u32), groups)

@@ -534,16 +534,36 @@ pub(crate) fn combine(shared: bool) -> (Source, String) {
     (source, body)
 }
 
+/// What experts gave for each pair of a token and an expert, and its weight.
+#[derive(Clone, Copy)]
+pub struct Weighed<'a> {
+    /// `[tokens, k, width]`
+    pub rows: &'a Buffer,
+    /// `[tokens, k]`
+    pub weights: &'a Buffer,
+}
+
+/// Sizes of a sum over experts.
+#[derive(Clone, Copy, Debug)]
+pub struct Combined {
+    /// Rows of the sum.
+    pub tokens: usize,
+    /// Experts of a token.
+    pub k: usize,
+    /// Values of a row.
+    pub width: usize,
+}
+
 /// `y[tokens, width] += sum_k weights[tokens, k] * rows[tokens, k, width] + sigmoid(factor[tokens]) * shared`.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_combine(
     gpu: &mut Gpu,
-    (rows, weights): (&Buffer, &Buffer),
+    Weighed { rows, weights }: Weighed<'_>,
     shared: Option<(&Buffer, &Buffer)>,
     y: &Buffer,
-    (tokens, k, width): (usize, usize, usize),
+    Combined { tokens, k, width }: Combined,
 ) -> Result<(), GpuError> {
     let mut spans = vec![rows.all(), weights.all()];
     if let Some((common, factor)) = shared {

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 
+use super::experts::Weighed;
 use super::packing::Packing;
 use super::product::{TEAMS, team_rows};
 use super::sums::{Load, Sums};
@@ -344,20 +345,36 @@ pub fn launch_gated(
     gpu.dispatch(Op::Gated(spec), &spans, &parameters, groups)
 }
 
-/// [`launch_gated`], and beside it [`router::launch`] of one token.
+/// What a router chooses by, as [`router::launch`] takes it.
+#[derive(Clone, Copy)]
+pub struct Router<'a> {
+    /// `[experts]`
+    pub logits: Span<'a>,
+    /// Where experts have slots.
+    pub slabs: &'a Slabs,
+    /// Where the choice goes.
+    pub choice: router::Choice<'a>,
+    /// Experts of the layer.
+    pub experts: usize,
+    /// Experts of a token.
+    pub k: usize,
+    /// Whether weights sum to one.
+    pub normalise: bool,
+}
+
+/// [`launch_gated`], and in the same launch [`router::launch`] of one token.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_choose(
     gpu: &mut Gpu,
     matrices: [&Planes; 2],
-    (x, y): (&Buffer, &Buffer),
-    (logits, slabs, choice): (Span<'_>, &Slabs, router::Choice<'_>),
-    shape: (usize, usize),
-    normalise: bool,
+    x: &Buffer,
+    y: &Buffer,
+    Router { logits, slabs, choice, experts, k, normalise }: Router<'_>,
 ) -> Result<(), GpuError> {
     let (spec, gated, more) = gated_launch(matrices, x, y);
-    let parameters = [&choice.parameters(shape, normalise)[..], &gated].concat();
+    let parameters = [&choice.parameters(experts, k, normalise)[..], &gated].concat();
     let spans = [&choice.spans(logits, slabs)[..], &more].concat();
     let groups = [1 + (matrices[0].rows as u32).div_ceil(TEAMS * spec.rows), 1, 1];
     gpu.dispatch(Op::Choose(spec), &spans, &parameters, groups)
@@ -404,8 +421,9 @@ pub(crate) fn close(spec: Spec, form: Form) -> (Source, String) {
 pub fn launch_close(
     gpu: &mut Gpu,
     down: &Planes,
-    (x, factor): (&Buffer, &Buffer),
-    (pairs, weights): (&Buffer, &Buffer),
+    x: &Buffer,
+    factor: &Buffer,
+    Weighed { rows: pairs, weights }: Weighed<'_>,
     y: &Buffer,
     k: usize,
 ) -> Result<(), GpuError> {

@@ -1,7 +1,7 @@
 //! Heads of queries and keys: parting queries from gates, norm and rotation.
 
 use super::Op;
-use super::attention::{Cache, Shape};
+use super::attention::{Cache, KeyValue, Run, Shape};
 use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
@@ -44,6 +44,17 @@ pub(crate) fn source(form: Form) -> (Source, String) {
     (source, body.to_owned())
 }
 
+/// Rows of heads.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Rows.
+    pub tokens: usize,
+    /// Heads of each.
+    pub heads: usize,
+    /// Values of a head.
+    pub dim: usize,
+}
+
 /// Norms each head of `x[tokens, heads, dim]` and turns its pairs `(j, j + pairs)` by `angles[tokens, pairs]`, cosine
 /// and sine of each.
 ///
@@ -52,7 +63,7 @@ pub(crate) fn source(form: Form) -> (Source, String) {
 pub fn launch(
     gpu: &mut Gpu,
     (x, weight, angles): (&Buffer, &Buffer, &Buffer),
-    (tokens, heads, dim): (usize, usize, usize),
+    Heads { tokens, heads, dim }: Heads,
     pairs: usize,
     epsilon: f32,
 ) -> Result<(), GpuError> {
@@ -86,7 +97,7 @@ pub(crate) fn split() -> (Source, String) {
 pub fn launch_split(
     gpu: &mut Gpu,
     (both, query, gate): (&Buffer, &Buffer, &Buffer),
-    (tokens, heads, dim): (usize, usize, usize),
+    Heads { tokens, heads, dim }: Heads,
 ) -> Result<(), GpuError> {
     let width = (heads * dim) as u32;
     let spans = [both.all(), query.all(), gate.all()];
@@ -202,10 +213,10 @@ pub struct Prepared<'a> {
     /// `[batch, query_heads, dim]`
     pub query: &'a Buffer,
     /// Keys and values of the sequence.
-    pub places: (&'a Buffer, &'a Buffer),
+    pub places: KeyValue<'a>,
 }
 
-/// Of one token, row `row` of the batch at a position of its sequence: [`launch_split`] without gates, [`launch`] of
+/// Of a run of one token: [`launch_split`] without gates, [`launch`] of
 /// queries and of keys, and [`super::attention::launch_append`].
 ///
 /// # Errors
@@ -215,7 +226,7 @@ pub fn launch_prepare(
     cache: Cache,
     of: Prepared<'_>,
     shape: Shape,
-    (row, position): (usize, usize),
+    run: Run,
     pairs: usize,
     epsilon: f32,
 ) -> Result<(), GpuError> {
@@ -227,12 +238,12 @@ pub fn launch_prepare(
         dim as u32,
         pairs as u32,
         epsilon.to_bits(),
-        row as u32,
-        position as u32,
+        run.first as u32,
+        run.position as u32,
     ];
     let [query_weight, key_weight] = of.weights;
     let mut spans: Vec<_> = of.both.iter().map(|it| it.all()).collect();
-    let (keys, values) = of.places;
+    let KeyValue { keys, values } = of.places;
     let others = [of.key, of.value, query_weight, key_weight, of.angles, of.query, keys, values];
     spans.extend(others.map(Buffer::all));
     let groups = [(shape.query_heads + 2 * shape.key_value_heads) as u32, 1, 1];

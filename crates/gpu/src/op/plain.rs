@@ -1,7 +1,7 @@
 //! Heads that are rotated without a norm, and biases of rows: parts that only some families have.
 
 use super::Op;
-use super::attention::{Cache, Shape};
+use super::attention::{Cache, KeyValue, Run, Shape};
 use super::heads::{self, HEAD_DIM_LIMIT};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
@@ -135,10 +135,10 @@ pub struct Prepared<'a> {
     /// As in [`launch_rotate`].
     pub angles: &'a Buffer,
     /// Keys and values of the sequence.
-    pub places: (&'a Buffer, &'a Buffer),
+    pub places: KeyValue<'a>,
 }
 
-/// Of one token, row `row` of the batch at a position of its cache: [`launch_add_bias`] of queries, keys and values,
+/// Of a run of one token, whose position is that in its cache: [`launch_add_bias`] of queries, keys and values,
 /// [`launch_rotate`] of queries and keys, and [`super::attention::launch_append`].
 ///
 /// # Errors
@@ -148,14 +148,14 @@ pub fn launch_prepare(
     cache: Cache,
     of: Prepared<'_>,
     shape: Shape,
-    (row, position): (usize, usize),
+    run: Run,
     pairs: usize,
 ) -> Result<(), GpuError> {
     let dim = shape.dim;
     assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
-    let numbers = [shape.query_heads, shape.key_value_heads, dim, pairs, row, position];
+    let numbers = [shape.query_heads, shape.key_value_heads, dim, pairs, run.first, run.position];
     let [query_bias, key_bias, value_bias] = of.biases;
-    let (keys, values) = of.places;
+    let KeyValue { keys, values } = of.places;
     let spans =
         [of.key, of.value, query_bias, key_bias, value_bias, of.angles, of.query, keys, values];
     let groups = [(shape.query_heads + 2 * shape.key_value_heads) as u32, 1, 1];

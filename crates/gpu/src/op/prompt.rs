@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 
 use super::Op;
-use super::attention::{Run, Shape};
+use super::attention::{KeyValue, Queries, Run, Shape};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -254,8 +254,8 @@ fn add(dim: u32) -> String {
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
-    (query, both): (&Buffer, Option<&Buffer>),
-    (keys, values): (&Buffer, &Buffer),
+    Queries { query, both }: Queries<'_>,
+    KeyValue { keys, values }: KeyValue<'_>,
     y: &Buffer,
     shape: Shape,
     run: Run,

@@ -142,7 +142,7 @@ pub struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    pub(super) fn parameters(&self, (experts, k): (usize, usize), normalise: bool) -> [u32; 6] {
+    pub(super) fn parameters(&self, experts: usize, k: usize, normalise: bool) -> [u32; 6] {
         assert!(experts <= EXPERTS_LIMIT && k <= TOP_K_LIMIT && k <= experts, "{k} of {experts}");
         let (first_id, table_start) = (self.first_id as u32, self.table_start as u32);
         [experts as u32, k as u32, u32::from(normalise), first_id, table_start, self.flag]
@@ -155,6 +155,17 @@ impl<'a> Choice<'a> {
     }
 }
 
+/// How many are chosen, of how many, and how often.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen {
+    /// Rows of logits.
+    pub tokens: usize,
+    /// Logits of a row.
+    pub experts: usize,
+    /// Experts of a token.
+    pub k: usize,
+}
+
 /// Chooses `k` of `experts` for each token of `logits[tokens, experts]` and, if there is one, `bias[experts]`; with
 /// `normalise` their weights sum to one. A
 /// token whose logits are not all finite is named by the second word of [`Gpu::control`].
@@ -163,13 +174,14 @@ impl<'a> Choice<'a> {
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
-    (logits, bias): (Span<'_>, Option<&Buffer>),
+    logits: Span<'_>,
+    bias: Option<&Buffer>,
     slabs: &Slabs,
     choice: Choice<'_>,
-    (tokens, experts, k): (usize, usize, usize),
+    Chosen { tokens, experts, k }: Chosen,
     normalise: bool,
 ) -> Result<(), GpuError> {
-    let parameters = choice.parameters((experts, k), normalise);
+    let parameters = choice.parameters(experts, k, normalise);
     let mut spans = choice.spans(logits, slabs).to_vec();
     spans.extend(bias.map(Buffer::all));
     gpu.dispatch(Op::Router { biased: bias.is_some() }, &spans, &parameters, [tokens as u32, 1, 1])

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 
 use gpu::op::packing::{Float, Packing};
 use gpu::op::{Form, Op, all::all, experts, fused};
@@ -22,6 +22,10 @@ mod rules;
 mod translate;
 
 use translate::{SPIRV, Translated, translate};
+
+/// All of [`translated_ops`], translated once for the tests that read them.
+static TRANSLATED: LazyLock<Vec<Translated>> =
+    LazyLock::new(|| over_all(&translated_ops(), |op| translated(*op)));
 
 /// Kernels that are translated: all, but of experts in several slabs one packing, and of launches of several operations
 /// one group and type of scale. Texts of experts repeat the loop of one slab, as
@@ -55,17 +59,17 @@ fn translated_ops() -> Vec<Op> {
     all().filter(covered).collect()
 }
 
-/// Runs `each` over all kernels on as many threads as there are processors; results keep the kernels' order.
-fn over_all<T: Send>(ops: &[Op], each: impl Fn(Op) -> T + Sync) -> Vec<T> {
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(ops.len())));
+/// Runs `each` over all items on as many threads as there are processors; results keep the items' order.
+fn over_all<I: Sync, T: Send>(items: &[I], each: impl Fn(&I) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(op) = ops.get(index) else { return };
-                    let result = each(*op);
+                    let Some(item) = items.get(index) else { return };
+                    let result = each(item);
                     done.lock().expect("no thread panicked with it").push((index, result));
                 }
             });
@@ -94,19 +98,14 @@ fn changed_texts() -> PathBuf {
 
 #[test]
 fn every_kernel_keeps_the_rules_and_its_metal_text_has_the_committed_hash() {
-    let ops = translated_ops();
-    let found = over_all(&ops, |op| {
-        let kernel = translated(op);
-        let breaches = rules::breaches(&kernel);
-        (kernel, breaches)
-    });
+    let kernels = || TRANSLATED.iter();
+    let breaches = over_all(&TRANSLATED, rules::breaches);
     let mut hashes = listing::Hashes::default();
     let mut problems = Vec::new();
-    for (kernel, breaches) in &found {
+    for (kernel, breaches) in kernels().zip(breaches) {
         hashes.add(kernel);
         problems.extend(breaches.iter().map(|breach| format!("{:?}: {breach}", kernel.op)));
     }
-    let kernels = || found.iter().map(|(kernel, _)| kernel);
     if let Some(folder) = std::env::var_os("FLASHMOE_MSL_TEXTS") {
         listing::write(Path::new(&folder), kernels(), |_| true).expect("FLASHMOE_MSL_TEXTS");
     }
@@ -208,7 +207,7 @@ fn kernels_of_subgroups_are_valid() {
         op.text(Form { subgroups: true }).contains("subgroupShuffleXor")
             && !matches!(op, Op::Experts(spec) if spec.slabs > 1)
     });
-    let found = over_all(&ops, |op| match translate::with_subgroups(op) {
+    let found = over_all(&ops, |op| match translate::with_subgroups(*op) {
         Err(error) => Some(format!("{op:?}:\n{error}")),
         // Metal's own exchange, and nothing that depends on more than its width.
         Ok((_, metal)) if !metal.contains("simd_shuffle_xor") || metal.contains("simd_sum") => {
@@ -231,7 +230,7 @@ fn kernels_of_matrices_are_valid_and_fit_the_workgroup_memory_that_they_ask_for(
         op => op.uses_matrices(),
     };
     let ops: Vec<_> = all().filter(covered).collect();
-    let found = over_all(&ops, |op| match translate::with_matrices(op) {
+    let found = over_all(&ops, |op| match translate::with_matrices(*op) {
         Ok((_, bytes)) if bytes <= 48 << 10 => None,
         Ok((_, bytes)) => Some(format!("{op:?}: {bytes} bytes of workgroup memory")),
         Err(error) => Some(format!("{op:?}:\n{error}")),
@@ -264,9 +263,10 @@ fn spirv_val_accepts_every_kernel() {
     }
     let folder = tempfile::tempdir().expect("a folder for files");
     // Of the delta rule's 256 sizes those that end an eighth: the validator is a process for each module.
-    let mut ops = translated_ops();
-    ops.retain(|op| !matches!(op, Op::Delta { key_dim, .. } if key_dim % 8 != 0));
-    let found = over_all(&ops, |op| validate(folder.path(), &translated(op)));
+    let shown =
+        |kernel: &&Translated| !matches!(kernel.op, Op::Delta { key_dim, .. } if key_dim % 8 != 0);
+    let kernels: Vec<_> = TRANSLATED.iter().filter(shown).collect();
+    let found = over_all(&kernels, |kernel| validate(folder.path(), kernel));
     let refused: Vec<_> = found.into_iter().flatten().collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }

@@ -65,6 +65,23 @@ struct Layout {
     unpack: fn(&[u8], &mut Unpacked),
 }
 
+/// What kernels rely on, for every row of the table of formats.
+const _: () = {
+    let mut index = 0;
+    while index < BlockFormat::ALL.len() {
+        let format = BlockFormat::ALL[index];
+        let Layout { values, group, range, .. } = format.layout();
+        assert!(format as usize == index, "the number of a format is its row");
+        assert!(VALUES_MAX.is_multiple_of(values) && values.is_multiple_of(group));
+        assert!(matches!(group, 16 | 32));
+        assert!(match range {
+            Minimum => true,
+            Offset(offset) => offset.is_power_of_two(),
+        });
+        index += 1;
+    }
+};
+
 /// Defines [`BlockFormat`] from its table.
 macro_rules! formats {
     ($dollar:tt $($(#[$doc:meta])* $variant:ident = $name:literal [$type_id:literal]:
@@ -280,39 +297,4 @@ impl Unpacked {
 /// The binary16 number at a byte of a block.
 fn half(block: &[u8], at: usize) -> f32 {
     f32_from_f16(u16::from_le_bytes([block[at], block[at + 1]]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_numbers_are_unique_and_sizes_fit() {
-        for (index, &format) in BlockFormat::ALL.iter().enumerate() {
-            assert_eq!(BlockFormat::parse(format.name()), Some(format));
-            assert_eq!(BlockFormat::of_type_id(format.type_id()), Some(format));
-            assert_eq!(format as usize, index);
-            let Layout { values, group, range, .. } = format.layout();
-            assert!(VALUES_MAX.is_multiple_of(values) && values.is_multiple_of(group));
-            assert!(matches!(group, 16 | 32));
-            assert!(
-                range == Minimum || matches!(range, Offset(offset) if offset.is_power_of_two())
-            );
-        }
-        assert_eq!(BlockFormat::parse("Q4_K"), None);
-        assert_eq!(BlockFormat::of_type_id(1), None);
-    }
-
-    #[test]
-    fn any_bytes_decode() {
-        for &format in BlockFormat::ALL {
-            for byte in [0, 0x55, 0xff] {
-                let mut out = vec![0.0; format.values()];
-                let block = vec![byte; format.bytes()];
-                format.decode(&block, &mut out);
-                let finite = out.iter().all(|value| value.is_finite());
-                assert_eq!(format.is_finite(&block), finite, "{} of {byte}", format.name());
-            }
-        }
-    }
 }

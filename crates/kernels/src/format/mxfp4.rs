@@ -37,33 +37,3 @@ pub(crate) fn to_blocks(matrix: &Matrix<'_>, rows: Range<usize>, out: &mut [u8])
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::super::{Encoding, decode_row};
-    use super::*;
-
-    /// The values of the codes, from the format's description.
-    const VALUES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-
-    #[test]
-    fn both_planes_give_the_values_of_the_description() {
-        let (rows, columns) = (3, 64);
-        let weight: Vec<u8> = (0..rows * columns / 2).map(|i| (i * 37 + 11) as u8).collect();
-        let scales: Vec<u8> = (0..rows * columns / 32).map(|i| 120 + 3 * i as u8).collect();
-        let matrix =
-            Matrix::new(Encoding::Mxfp4, rows, columns, &weight, &scales, &[]).expect("fits");
-        let mut row = vec![0.0; columns];
-        for r in 0..rows {
-            decode_row(&matrix, r, &mut row);
-            for (column, &value) in row.iter().enumerate() {
-                let at = r * columns + column;
-                let code = weight[at / 2] >> (4 * (at % 2)) & 15;
-                let scale = 2f32.powi(i32::from(scales[at / 32]) - 127);
-                let magnitude = VALUES[usize::from(code & 7)] * scale;
-                let expected = if code & 8 == 0 { magnitude } else { -magnitude };
-                assert_eq!(value, expected, "row {r}, column {column}");
-            }
-        }
-    }
-}

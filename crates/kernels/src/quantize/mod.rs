@@ -185,6 +185,3 @@ impl Error {
         (self.squared_difference / self.squared_original).sqrt()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -86,3 +86,27 @@ fn any_columns_of_a_row_decode() {
         );
     }
 }
+
+#[test]
+fn names_and_numbers_are_unique_and_sizes_fit() {
+    for (index, &format) in BlockFormat::ALL.iter().enumerate() {
+        assert_eq!(BlockFormat::parse(format.name()), Some(format));
+        assert_eq!(BlockFormat::of_type_id(format.type_id()), Some(format));
+        assert_eq!(format as usize, index);
+    }
+    assert_eq!(BlockFormat::parse("Q4_K"), None);
+    assert_eq!(BlockFormat::of_type_id(1), None);
+}
+
+#[test]
+fn any_bytes_decode() {
+    for &format in BlockFormat::ALL {
+        for byte in [0, 0x55, 0xff] {
+            let mut out = vec![0.0; format.values()];
+            let block = vec![byte; format.bytes()];
+            format.decode(&block, &mut out);
+            let finite = out.iter().all(|value| value.is_finite());
+            assert_eq!(format.is_finite(&block), finite, "{} of {byte}", format.name());
+        }
+    }
+}

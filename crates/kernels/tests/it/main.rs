@@ -3,7 +3,17 @@
 
 mod attention;
 mod blocks;
+mod combine;
 mod common;
+mod encodings;
+mod floats;
+mod kv_types;
 mod products;
+mod quantize;
 mod rounded;
 mod sequence;
+
+/// The pool is no public part of the crate: it comes with the tests that its file carries.
+#[path = "../../src/pool.rs"]
+#[allow(dead_code, reason = "the crate uses what its tests do not")]
+mod pool;

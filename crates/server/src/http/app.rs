@@ -13,15 +13,17 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::body::{Body, Bytes};
 use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use store::shown::shown;
 use tokio::sync::watch;
 
+use super::access_log::{Logged, Record};
 use super::answer::Answer;
 use super::body::{read, too_large};
 use super::client::{Asked, Client, request_id};
@@ -37,8 +39,7 @@ use super::options::{Limits, ServeOptions};
 use super::prepare::{Preparation, Received};
 use super::room::Room;
 use super::route::{Route, named, route, shape};
-use super::told::{Ending, Told};
-use crate::log::{Level, Line};
+use crate::log::Level;
 use crate::metrics::Outside;
 use crate::protocol::Defaults;
 use crate::registry::{Models, not_loaded};
@@ -146,7 +147,7 @@ impl App {
         peer: IpAddr,
         framing: Framing,
         seen: Arc<Seen>,
-    ) -> Response<Told>
+    ) -> Response<Logged>
     where
         B: Body<Data = Bytes> + Send,
     {
@@ -157,11 +158,7 @@ impl App {
         let trace = Trace::of(request.headers());
         let shape = shape(request.uri().path());
         let method = request.method().clone();
-        // Only what is served is named in the log: other paths are the client's text.
-        let (path, polled) = match route(&method, request.uri().path()) {
-            Ok(route) => (shown(request.uri().path()).to_string(), route.is_polled()),
-            Err(_) => ("-".to_owned(), false),
-        };
+        let (path, polled) = logged_path(&method, request.uri().path());
         let admitted = match framing {
             Framing::Plain | Framing::Last => self.guard.check_origin(request.headers()),
             Framing::Ambiguous => {
@@ -182,12 +179,7 @@ impl App {
         let warning = response.headers().get("x-warning").and_then(|it| it.to_str().ok());
         let warning = warning.map(str::to_owned);
         let headers = response.headers_mut();
-        if let Ok(id) = HeaderValue::from_str(&id) {
-            headers.insert("request-id", id);
-        }
-        if let Ok(id) = HeaderValue::from_str(given.as_ref().unwrap_or(&id)) {
-            headers.insert("x-request-id", id);
-        }
+        name(headers, &id, given.as_ref());
         // The span's number says nothing but that it is another than its parent.
         if let Some(parent) = trace.and_then(|trace| trace.header(self.identify.seed())) {
             headers.insert("traceparent", parent);
@@ -200,46 +192,34 @@ impl App {
         }
         let status = response.status().as_u16();
         let headless = method == Method::HEAD;
-        let head = started.elapsed();
-        let method = shown(method).to_string();
+        let record = Record {
+            level: self.level(status, polled),
+            id,
+            peer,
+            method: shown(method).to_string(),
+            path,
+            status,
+            head: started.elapsed(),
+            reason,
+            warning,
+            given,
+            trace,
+        };
         let log = Arc::clone(&self.log);
+        let tell = move |ending| log.line(record.line(ending));
+        response.map(|body| Logged::new(body, started, headless, tell))
+    }
+
+    /// How much a status matters; `polled` is asked for every few seconds.
+    fn level(&self, status: u16, polled: bool) -> Level {
         // A probe asks whether the server is ready: that it is not yet, or no more, is an answer and no fault.
         let changing = || self.drain.phase() != Phase::Open || self.models.starting().is_some();
-        let level = match status {
+        match status {
             503 if polled && changing() => Level::Debug,
             500.. => Level::Error,
             _ if polled && status < 400 => Level::Debug,
             _ => Level::Info,
-        };
-        let tell = move |ending: Ending| {
-            let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            let cut = if ending.cut { ", cut" } else { "" };
-            let took = ms(ending.took);
-            let mut text = format!("{id} {peer} {method} {path} {status} {took} ms{cut}");
-            for (what, said) in [("", &reason), ("warning: ", &warning)] {
-                if let Some(said) = said {
-                    text.push_str(": ");
-                    text.push_str(what);
-                    text.push_str(said);
-                }
-            }
-            let mut fields = vec![
-                ("id", id.into()),
-                ("client", peer.to_string().into()),
-                ("method", method.into()),
-                ("path", path.into()),
-                ("status", status.into()),
-                ("head_ms", ms(head).into()),
-                ("ms", took.into()),
-                ("cut", ending.cut.into()),
-            ];
-            fields.extend(reason.map(|reason| ("reason", reason.into())));
-            fields.extend(warning.map(|warning| ("warning", warning.into())));
-            fields.extend(given.map(|given| ("x_request_id", given.into())));
-            fields.extend(trace.map(|trace| ("trace_id", format!("{:032x}", trace.id).into())));
-            log.line(Line { level, text, fields });
-        };
-        response.map(|body| Told::new(body, started, headless, tell))
+        }
     }
 
     async fn answer<B>(
@@ -274,12 +254,6 @@ impl App {
             Some(only) if only.worker().is_none() => Err(not_loaded(only.percent())),
             _ => Ok(()),
         };
-        let one = || self.models.view(&named(head.uri.query())?);
-        let worker = || {
-            let one = one()?;
-            let worker = one.worker().cloned();
-            worker.ok_or_else(|| not_loaded(one.percent()))
-        };
         let (limits, mut share) = (self.limits, self.room.share());
         let bytes = async {
             ready?;
@@ -290,6 +264,23 @@ impl App {
                 bytes = read(body, &limits, &mut share) => bytes,
             }?;
             Ok::<_, ApiError>(Received { bytes, share, warning: None })
+        };
+        self.dispatch(route, &head, client, bytes).await
+    }
+
+    /// What answers each route; `bytes` reads the body, for those that have one.
+    async fn dispatch(
+        self: Arc<Self>,
+        route: Route,
+        head: &Parts,
+        client: Client,
+        bytes: impl Future<Output = Result<Received, ApiError>>,
+    ) -> Result<Response<Answer>, ApiError> {
+        let one = || self.models.view(&named(head.uri.query())?);
+        let worker = || {
+            let one = one()?;
+            let worker = one.worker().cloned();
+            worker.ok_or_else(|| not_loaded(one.percent()))
         };
         match route {
             Route::Asset(asset) => Ok(asset.response(&head.headers)),
@@ -329,8 +320,7 @@ impl App {
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
             Route::Messages => self.generate::<messages::Request>(bytes.await?, client).await,
             Route::CountTokens => {
-                let received = bytes.await?;
-                let tokens = match self.count(received, &client).await {
+                let tokens = match self.count(bytes.await?, &client).await {
                     Ok(tokens) => tokens,
                     // To be told how much too long is what a client asks for.
                     Err(error) => match error.kind() {
@@ -338,8 +328,7 @@ impl App {
                         _ => return Err(error),
                     },
                 };
-                let count = json!({ "input_tokens": tokens });
-                Ok(Answer::json(StatusCode::OK, &count))
+                Ok(Answer::json(StatusCode::OK, &json!({ "input_tokens": tokens })))
             }
             Route::Tokenize => self.with_object(bytes.await?, client, tokens::tokenize).await,
             Route::ApplyTemplate => {
@@ -394,4 +383,22 @@ fn check_content(headers: &HeaderMap) -> Result<(), ApiError> {
         Kind::MediaType,
         "Content-Type must be application/json: with curl, add -H 'Content-Type: application/json'",
     ))
+}
+
+/// A path as the log names it, and whether it is asked for every few seconds. Only what is served is named: other paths
+/// are the client's text.
+fn logged_path(method: &Method, path: &str) -> (String, bool) {
+    match route(method, path) {
+        Ok(route) => (shown(path).to_string(), route.is_polled()),
+        Err(_) => ("-".to_owned(), false),
+    }
+}
+
+/// Names a response by the server's number of the request, and by the client's own where it gave one.
+fn name(headers: &mut HeaderMap, id: &String, given: Option<&String>) {
+    for (header, id) in [("request-id", id), ("x-request-id", given.unwrap_or(id))] {
+        if let Ok(id) = HeaderValue::from_str(id) {
+            headers.insert(header, id);
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 use store::shown::shown;
@@ -142,10 +142,7 @@ impl App {
             }
             received.share.set(request.kept_bytes() + further_bytes(&prompts))?;
             let mut jobs = prompts.into_iter().enumerate().map(|(index, prompt)| {
-                let id = match index {
-                    0 => client.id(),
-                    _ => format!("{}-{index}", client.id()),
-                };
+                let id = job_id(&client, index);
                 let (name, owner) = (client.name.clone(), client.owner.clone());
                 let job = request.draft().clone().into_job(id, prompt, name, owner);
                 Job { trace: client.trace, ..job }
@@ -179,14 +176,7 @@ impl App {
                 }
             }
         };
-        if let Some(warning) = warning.and_then(|text| HeaderValue::try_from(text).ok()) {
-            response.headers_mut().insert(WARNING, warning);
-        }
-        // Routers that keep a conversation at its server may learn its key here.
-        let session = session.filter(|key| key.len() <= SESSION_BYTES_MAX);
-        if let Some(session) = session.and_then(|key| HeaderValue::try_from(key).ok()) {
-            response.headers_mut().insert("x-session-id", session);
-        }
+        add_headers(response.headers_mut(), warning, session);
         Ok(response)
     }
 
@@ -262,9 +252,29 @@ impl Chosen {
     }
 }
 
+/// What a client may learn besides its answer.
+fn add_headers(headers: &mut HeaderMap, warning: Option<String>, session: Option<String>) {
+    if let Some(warning) = warning.and_then(|text| HeaderValue::try_from(text).ok()) {
+        headers.insert(WARNING, warning);
+    }
+    // Routers that keep a conversation at its server may learn its key here.
+    let session = session.filter(|key| key.len() <= SESSION_BYTES_MAX);
+    if let Some(session) = session.and_then(|key| HeaderValue::try_from(key).ok()) {
+        headers.insert("x-session-id", session);
+    }
+}
+
 /// Bytes of prompts that wait for the first of their request.
 fn further_bytes(prompts: &[Prompt]) -> usize {
     prompts.iter().skip(1).map(|prompt| size_of_val(&*prompt.tokens) + size_of::<Job>()).sum()
+}
+
+/// The first job of a request has the request's number, the others one behind it.
+fn job_id(client: &Client, index: usize) -> String {
+    match index {
+        0 => client.id(),
+        _ => format!("{}-{index}", client.id()),
+    }
 }
 
 fn no_prompt() -> ApiError {

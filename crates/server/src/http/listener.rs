@@ -225,17 +225,22 @@ impl Server {
         }
         drop(listener);
         ended.send_replace(true);
-        let cut = app.requests();
-        if cut > 0 {
-            // What is still running ends as its protocol ends what failed: no client takes it for whole.
-            app.say(Level::Warn, &format!("{cut} requests were cut: --drain-timeout is over"));
-            app.close();
-        }
-        let all = u32::try_from(connections).unwrap_or(u32::MAX);
-        let _in_time = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
-        app.tell_log();
+        end(&app, &room, connections).await;
         if broken { Err(ServeError::Broken) } else { Ok(()) }
     }
+}
+
+/// Cuts what is left of requests and waits a little for their connections to say so.
+async fn end(app: &App, room: &Semaphore, connections: usize) {
+    let cut = app.requests();
+    if cut > 0 {
+        // What is still running ends as its protocol ends what failed: no client takes it for whole.
+        app.say(Level::Warn, &format!("{cut} requests were cut: --drain-timeout is over"));
+        app.close();
+    }
+    let all = u32::try_from(connections).unwrap_or(u32::MAX);
+    let _in_time = tokio::time::timeout(FAREWELL, room.acquire_many(all)).await;
+    app.tell_log();
 }
 
 /// Says whether the system gives so many threads: the runtime would panic without them.

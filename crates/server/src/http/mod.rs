@@ -4,6 +4,7 @@
 //! (`route`) and answers. Protocols see none of this: they read a JSON object and write events (`stream`) or a body
 //! (`whole`).
 
+mod access_log;
 mod answer;
 mod app;
 mod body;
@@ -28,7 +29,6 @@ mod several;
 mod slots;
 mod stream;
 mod tls;
-mod told;
 mod whole;
 
 pub use descriptors::check_descriptors;

@@ -21,7 +21,7 @@ use self::exposition::Exposition;
 use crate::http::Answer;
 use crate::registry::{Counts, Models, View};
 use crate::temperature::Temperature;
-use crate::work::{Loading, Measures, ModelCard, Stage, Status};
+use crate::work::{Loading, Measures, ModelCard, RunningJob, Stage, Status};
 
 const PREFIX: &str = "flashmoe_";
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -256,6 +256,15 @@ fn write_prefix(page: &mut Exposition, status: &Status) {
 }
 
 fn write_experts(page: &mut Exposition, status: &Status) {
+    write_places(page, status);
+    write_reads(page, status);
+    write_rows(page, status);
+    write_prefetches(page, status);
+    write_read_times(page, status);
+}
+
+/// Where experts were found and moved to, and the time that computation waited for them.
+fn write_places(page: &mut Exposition, status: &Status) {
     let experts = &status.experts;
     let phases = [("prefill", &experts.prefill), ("decode", &experts.decode)];
     let vram = [experts.device.resident, experts.device.hits];
@@ -291,6 +300,11 @@ fn write_experts(page: &mut Exposition, status: &Status) {
         let seconds = counters.stall_us as f64 / 1e6;
         page.sample("expert_wait_seconds_total", &[("phase", phase)], seconds);
     }
+}
+
+/// Reads of experts from the disk.
+fn write_reads(page: &mut Exposition, status: &Status) {
+    let experts = &status.experts;
     let inflight = "Reads of experts that the disk has not answered.";
     page.single("disk_inflight", "gauge", inflight, experts.in_flight);
     let mut count = |name, help, value: u64| page.single(name, "counter", help, value);
@@ -307,7 +321,11 @@ fn write_experts(page: &mut Exposition, status: &Status) {
     );
     count("disk_retries_total", "Reads that were continued.", experts.retries);
     count("disk_errors_total", "Experts that could not be read.", experts.errors);
-    let rows = &experts.rows;
+}
+
+/// Rows of n-grams.
+fn write_rows(page: &mut Exposition, status: &Status) {
+    let rows = &status.experts.rows;
     for (name, help, value) in [
         ("row_requests_total", "Rows of n-grams that were asked for.", rows.asked),
         ("row_distinct_total", "Of these, once in a batch.", rows.distinct),
@@ -316,7 +334,7 @@ fn write_experts(page: &mut Exposition, status: &Status) {
         ("row_bytes_read_total", "Bytes read for rows.", rows.bytes_read),
         ("row_errors_total", "Rows that could not be read.", rows.errors),
     ] {
-        count(name, help, value);
+        page.single(name, "counter", help, value);
     }
     page.single(
         "row_wait_seconds_total",
@@ -324,6 +342,11 @@ fn write_experts(page: &mut Exposition, status: &Status) {
         "Time that computation waited for rows.",
         rows.wait_us as f64 / 1e6,
     );
+}
+
+/// What was fetched before it was asked for.
+fn write_prefetches(page: &mut Exposition, status: &Status) {
+    let experts = &status.experts;
     // A sweep of a prompt reads ahead; steps on a GPU prefetch what to copy over the bus and what to read from disk.
     let prefetched = &experts.device.prefetched;
     let issued = [prefetched.bus_copied, prefetched.disk_read, experts.ahead_issued];
@@ -337,7 +360,11 @@ fn write_experts(page: &mut Exposition, status: &Status) {
             page.sample(name, &[("source", source)], value);
         }
     }
+}
 
+/// The times of reads, as a histogram.
+fn write_read_times(page: &mut Exposition, status: &Status) {
+    let experts = &status.experts;
     let help = "From the request of an expert to its arrival.";
     page.family("expert_read_seconds", "histogram", help);
     let buckets = experts.read_time.buckets();
@@ -356,36 +383,53 @@ fn prefill_progress(status: &Status) -> f64 {
     running.map_or(1.0, |job| job.processed as f64 / job.prompt.max(1) as f64)
 }
 
+/// Jobs that run, of `/status`.
+fn running(status: &Status) -> Vec<Value> {
+    let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+    let one = |job: &RunningJob| {
+        json!({
+            "id": job.id,
+            "stage": job.stage.name(),
+            "prompt": job.prompt,
+            "processed": job.processed,
+            "cached": job.cached,
+            "generated": job.generated,
+            "eta_s": seconds(job.eta),
+        })
+    };
+    status.running.iter().map(one).collect()
+}
+
+/// Counters of a phase, of `/status`.
+fn phase(counters: &store::cache::PhaseCounters) -> Value {
+    json!({
+        "requests": counters.requests,
+        "hits": counters.hits,
+        "joined": counters.joined,
+        "misses": counters.misses,
+        "wait_s": counters.stall_us as f64 / 1e6,
+    })
+}
+
+/// Where experts were found, of `/status`.
+fn experts(status: &Status) -> Value {
+    let experts = &status.experts;
+    json!({
+        "prefill": phase(&experts.prefill),
+        "decode": phase(&experts.decode),
+        "vram_hits": experts.device.hits + experts.device.resident,
+        "bytes_read": experts.bytes_read,
+        "read_us_median": experts.read_time.quantile_us(0.5),
+        "ahead_used": experts.ahead_used,
+        "ahead_wasted": experts.ahead_wasted,
+        "errors": experts.errors,
+    })
+}
+
 /// `/status`: what the page shows of one model, and where there are others, where each is.
 pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
     let status = loading.worker().map(|worker| worker.status()).unwrap_or_default();
     let card = loading.model();
-    let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
-    let running: Vec<Value> = status
-        .running
-        .iter()
-        .map(|job| {
-            json!({
-                "id": job.id,
-                "stage": job.stage.name(),
-                "prompt": job.prompt,
-                "processed": job.processed,
-                "cached": job.cached,
-                "generated": job.generated,
-                "eta_s": seconds(job.eta),
-            })
-        })
-        .collect();
-    let experts = &status.experts;
-    let phase = |counters: &store::cache::PhaseCounters| {
-        json!({
-            "requests": counters.requests,
-            "hits": counters.hits,
-            "joined": counters.joined,
-            "misses": counters.misses,
-            "wait_s": counters.stall_us as f64 / 1e6,
-        })
-    };
     let examples = card.examples.iter();
     let examples = examples.map(|one| json!({ "text": one.text, "tools": one.tools }));
     let examples: serde_json::Value = examples.collect();
@@ -404,7 +448,7 @@ pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
         "loaded_percent": loading.percent(),
         "queued": status.queued,
         "sequences": status.sequences,
-        "running": running,
+        "running": running(&status),
         "decode_rate": status.decode_rate,
         "prefill_rate": status.prefill_rate,
         "prompt_tokens": status.prompt_tokens,
@@ -426,16 +470,7 @@ pub(crate) fn status(models: &Models, loading: &Loading) -> Response<Answer> {
             "disk_bytes": status.prefix.disk.bytes,
             "shared_bytes": status.prefix.shared.bytes,
         },
-        "experts": {
-            "prefill": phase(&experts.prefill),
-            "decode": phase(&experts.decode),
-            "vram_hits": experts.device.hits + experts.device.resident,
-            "bytes_read": experts.bytes_read,
-            "read_us_median": experts.read_time.quantile_us(0.5),
-            "ahead_used": experts.ahead_used,
-            "ahead_wasted": experts.ahead_wasted,
-            "errors": experts.errors,
-        },
+        "experts": experts(&status),
         "stages": stages::json(&status, phase),
         "expert_heat": status.expert_heat,
     });

@@ -136,17 +136,31 @@ fn sampler(job: &Job, language: &Language, vocabulary: usize) -> Result<Sampler,
     Sampler::with_texts(options, vocabulary, Some(language.tokenizer.texts()))
 }
 
+/// Where a job starts.
+pub(super) struct Start<'a> {
+    /// Tokens of the prompt that its sequence holds.
+    pub(super) cached: usize,
+    /// Computing time that the others had at the least, so that it does not overtake them.
+    pub(super) share: Duration,
+    /// Layers that the others have passed.
+    pub(super) layers: usize,
+    /// The number under which its state is remembered.
+    pub(super) slot: usize,
+    /// What was counted before it.
+    pub(super) before: StoreCounters,
+    pub(super) drafting: Option<&'a Drafting>,
+}
+
 impl Active {
-    /// Starts a job on `sequence`, which holds the first `cached` tokens of its prompt.
+    /// Starts a job on `sequence`.
     pub(super) fn new(
         waiting: Waiting,
         language: &Arc<Language>,
         vocabulary: usize,
         sequence: SequenceId,
-        cached: usize,
-        (share, layers, slot): (Duration, usize, usize),
-        (before, drafting): (StoreCounters, Option<&Drafting>),
+        start: Start<'_>,
     ) -> Self {
+        let Start { cached, share, layers, slot, before, drafting } = start;
         let Waiting { job, domain, guide, outbox, since, .. } = waiting;
         let now = Instant::now();
         let mut sampler =

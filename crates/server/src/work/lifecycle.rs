@@ -8,7 +8,7 @@ use engine::backend::{PAGE_TOKENS, Room};
 use store::cache::{ReadCause, StoreCounters, StoreError};
 use store::timeline;
 
-use super::active::{Active, Doing, Fault};
+use super::active::{Active, Doing, Fault, Start};
 use super::blame::told;
 use super::keeping::note_disk;
 use super::prefix::{Found, Miss, Place, shared_tokens};
@@ -135,15 +135,9 @@ impl Scheduler {
         let vocabulary = self.engine.config().vocabulary;
         let counters = self.engine.counters();
         let slot = self.free_slot(&waiting);
-        let mut active = Active::new(
-            waiting,
-            &self.language,
-            vocabulary,
-            sequence,
-            cached,
-            (share, layers, slot),
-            (counters, self.drafting.as_ref()),
-        );
+        let drafting = self.drafting.as_ref();
+        let start = Start { cached, share, layers, slot, before: counters, drafting };
+        let mut active = Active::new(waiting, &self.language, vocabulary, sequence, start);
         self.status.measures.queue.add_time(active.queued());
         let layers = self.engine.config().trunk_layers();
         active.report_progress(cached, layers, self.usual_rate);

@@ -95,16 +95,26 @@ pub(super) struct Scheduler {
     pub(super) usual_rate: Option<f64>,
 }
 
+/// What a scheduler starts with.
+pub(super) struct Start {
+    /// Most tokens of a conversation.
+    pub(super) context: usize,
+    /// Most conversations.
+    pub(super) sequences: usize,
+    pub(super) disk: Option<DiskTier>,
+    pub(super) slots: Slots,
+    pub(super) panics: Panics,
+    pub(super) drafting: Option<Drafting>,
+}
+
 impl Scheduler {
     pub(super) fn new(
         engine: Engine,
         language: Arc<Language>,
         shared: Arc<Shared>,
-        (context, sequences): (usize, usize),
-        (disk, slots): (Option<DiskTier>, Slots),
-        panics: Panics,
-        drafting: Option<Drafting>,
+        start: Start,
     ) -> Self {
+        let Start { context, sequences, disk, slots, panics, drafting } = start;
         Self {
             engine,
             language,

@@ -25,7 +25,7 @@ use super::lock::hold;
 use super::outbox::{CHANNEL_EVENTS, Outbox};
 use super::owner::Salt;
 use super::panics::Panics;
-use super::scheduler::Scheduler;
+use super::scheduler::{Scheduler, Start};
 use super::shared::Shared;
 use super::slots::{SlotOrder, Slots};
 use super::{
@@ -133,8 +133,8 @@ impl EngineWorker {
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             let _stop = StopAtEnd(Arc::clone(&for_thread));
             let panics = Panics::new(panics);
-            let rooms = (context, sequences);
-            Scheduler::new(engine, words, for_thread, rooms, (disk, slots), panics, drafting).run();
+            let start = Start { context, sequences, disk, slots, panics, drafting };
+            Scheduler::new(engine, words, for_thread, start).run();
         })?;
         let options = ServedModel { model, context, vocabulary, sequences, queue, system, on_full };
         let ends = &language.end_tokens;

@@ -280,16 +280,19 @@ impl CpuBackend {
                 &self.registers.get(register)[token * width..(token + 1) * width]
             };
             let width = compression.width(dim);
-            let given = (
-                inputs(Register::CompressedValues, width),
-                inputs(Register::CompressedGates, width),
-            );
-            made.keep(*compression, compressor, position, given, (values, gates));
+            let given = Tail {
+                values: inputs(Register::CompressedValues, width),
+                gates: inputs(Register::CompressedGates, width),
+            };
+            let kept = KeptTail { values: &mut *values, gates: &mut *gates };
+            made.keep(*compression, compressor, position, given, kept);
             if let Some(indexer) = &weights.indexer {
                 let width = compression.width(index_dim);
-                let given =
-                    (inputs(Register::IndexValues, width), inputs(Register::IndexGates, width));
-                let kept = (&mut *key_values, &mut *key_gates);
+                let given = Tail {
+                    values: inputs(Register::IndexValues, width),
+                    gates: inputs(Register::IndexGates, width),
+                };
+                let kept = KeptTail { values: &mut *key_values, gates: &mut *key_gates };
                 made.keep(*compression, &indexer.keys, position, given, kept);
             }
             if !(position + 1).is_multiple_of(compression.ratio) {
@@ -310,19 +313,23 @@ impl CpuBackend {
         }
     }
 
+    /// Attention over rows that serve all heads as keys and as values.
+    fn row_shape(&self) -> AttentionShape {
+        let attention = &self.config.attention;
+        AttentionShape {
+            query_heads: attention.query_heads,
+            key_value_heads: 1,
+            head_dim: attention.head_dim,
+            scale: (attention.head_dim as f32).powf(-0.5),
+            kv_type: self.options.kv_type,
+        }
+    }
+
     /// `Context` of the span's tokens.
     fn attend_span(&mut self, layer: LayerId, weights: &CompressedAttention, span: Span) {
         let shape = self.compressed_shape();
-        let attention = &self.config.attention;
-        let (heads, dim, kv_type) =
-            (attention.query_heads, attention.head_dim, self.options.kv_type);
-        let rows = AttentionShape {
-            query_heads: heads,
-            key_value_heads: 1,
-            head_dim: dim,
-            scale: (dim as f32).powf(-0.5),
-            kv_type,
-        };
+        let rows = self.row_shape();
+        let AttentionShape { query_heads: heads, head_dim: dim, kv_type, .. } = rows;
         let (bytes, block) = (kv_type.bytes_of_head(dim), rows.block_bytes());
         let extras =
             AttentionExtras { window: None, sinks: Some(self.weights.vector(weights.sinks)) };
@@ -351,14 +358,15 @@ impl CpuBackend {
                 scratch.chosen.clear();
                 match &weights.indexer {
                     Some(_) if visible > shape.index.top => {
-                        let width = (shape.index.heads * shape.index.dim, shape.index.heads);
-                        let query = &self.registers.get(Register::IndexQuery)[token * width.0..];
-                        let factors =
-                            &self.registers.get(Register::IndexWeights)[token * width.1..];
-                        let query = (&query[..width.0], &factors[..width.1]);
-                        let choice = Choice { compute: &self.compute, layout, kv_type, shape };
-                        let pages = &*pages;
-                        choice.choose(layer, compression.ratio, visible, query, pages, scratch);
+                        let of_token = |register, width: usize| {
+                            &self.registers.get(register)[token * width..][..width]
+                        };
+                        let (heads, dim) = (shape.index.heads, shape.index.dim);
+                        let query = of_token(Register::IndexQuery, heads * dim);
+                        let factors = of_token(Register::IndexWeights, heads);
+                        let (compute, ratio) = (&self.compute, compression.ratio);
+                        let choice = Choice { compute, layout, kv_type, shape, layer, ratio };
+                        choice.choose(visible, query, factors, pages, scratch);
                     }
                     _ => scratch.chosen.extend(0..visible as u32),
                 }
@@ -372,8 +380,8 @@ impl CpuBackend {
                 }
             }
             let blocks = scratch.seen[..filled.next_multiple_of(block)].chunks_exact(block);
-            let blocks = blocks.map(|rows| KeyValueBlock { keys: rows, values: rows });
-            let blocks: Vec<_> = blocks.collect();
+            let both = |rows| KeyValueBlock { keys: rows, values: rows };
+            let blocks: Vec<_> = blocks.map(both).collect();
             let (query, context) = self.registers.pair(Register::Query, Register::Context);
             let places = token * heads * dim..(token + 1) * heads * dim;
             self.compute.attention_with(
@@ -411,6 +419,12 @@ impl CompressedScratch {
     }
 }
 
+/// Where values and gates of the tokens of an unfinished row are kept.
+struct KeptTail<'a> {
+    values: &'a mut [f32],
+    gates: &'a mut [f32],
+}
+
 /// Makes compressed rows.
 struct Rows<'a> {
     compute: &'a Compute,
@@ -427,16 +441,17 @@ impl Rows<'_> {
         compression: Compression,
         compressor: &Compressor,
         position: usize,
-        (values, gates): (&[f32], &[f32]),
-        (kept_values, kept_gates): (&mut [f32], &mut [f32]),
+        given: Tail<'_>,
+        kept: KeptTail<'_>,
     ) {
+        let Tail { values, gates } = given;
         let width = values.len();
         let place = position % compression.kept_tokens() * width;
-        kept_values[place..place + width].copy_from_slice(values);
+        kept.values[place..place + width].copy_from_slice(values);
         let added = &self.weights.vector(compressor.positions)
             [position % compression.ratio * width..][..width];
         let sums = gates.iter().zip(added).map(|(gate, added)| gate + added);
-        kept_gates[place..place + width].iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+        kept.gates[place..place + width].iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
     }
 
     /// Pools, norms and turns the row whose first token has position `first`.
@@ -461,6 +476,9 @@ struct Choice<'a> {
     layout: &'a CompressedLayout,
     kv_type: KvType,
     shape: CompressedConfig,
+    layer: LayerId,
+    /// Tokens of a row.
+    ratio: usize,
 }
 
 impl Choice<'_> {
@@ -468,22 +486,21 @@ impl Choice<'_> {
     /// sum over heads of a weight times the positive part of query times key.
     fn choose(
         &self,
-        layer: LayerId,
-        ratio: usize,
         visible: usize,
-        (query, factors): (&[f32], &[f32]),
+        query: &[f32],
+        factors: &[f32],
         pages: &[SharedPage],
         scratch: &mut CompressedScratch,
     ) {
         let index = self.shape.index;
         let encoding = Encoding::Float(float_of_keys(self.kv_type));
         self.compute.prepare(query, index.dim, &[encoding], &mut scratch.queries);
-        let per_page = PAGE_TOKENS / ratio;
+        let per_page = PAGE_TOKENS / self.ratio;
         let scores = &mut scratch.scores[..visible];
         for (group, scores) in scores.chunks_mut(PAGES_TOGETHER * per_page).enumerate() {
             let stored = |at: usize, rows: usize| {
                 let page: &[u8] = &pages[group * PAGES_TOGETHER + at];
-                &page[self.layout.keys(layer.index(), 0..rows)]
+                &page[self.layout.keys(self.layer.index(), 0..rows)]
             };
             if key_type(self.kv_type).is_none() {
                 let keys = &mut scratch.keys[..scores.len() * index.dim];

@@ -69,6 +69,20 @@ impl Sizes {
     }
 }
 
+/// What rows are rotated by.
+struct RotatedBy<'a> {
+    compute: &'a Compute,
+    rope: &'a Rope,
+    frequencies: &'a [f32],
+}
+
+/// Which values of rows are rotated: of `heads` rows a position, `width` values each, those from `at` on.
+struct Ends {
+    heads: usize,
+    width: usize,
+    at: usize,
+}
+
 impl LatentScratch {
     /// Room for models with latent attention.
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Option<Self> {
@@ -113,14 +127,10 @@ impl LatentScratch {
         compute.matmul(&mut jobs.collect::<Vec<_>>());
     }
 
-    /// Rotates the ends of `rows`, from value `at` on, `heads` of them for each position, into `rotated`.
-    fn rotate(
-        &mut self,
-        (compute, rope, frequencies): (&Compute, &Rope, &[f32]),
-        rows: &[f32],
-        (heads, width, at): (usize, usize, usize),
-        positions: &[u32],
-    ) {
+    /// Rotates the ends of `rows` into `rotated`.
+    fn rotate(&mut self, by: RotatedBy<'_>, rows: &[f32], ends: Ends, positions: &[u32]) {
+        let RotatedBy { compute, rope, frequencies } = by;
+        let Ends { heads, width, at } = ends;
         let dims = rope.dims;
         let rotated = &mut self.rotated[..positions.len() * heads * dims];
         compute.each_row(rotated, dims, |row, to| {
@@ -162,9 +172,13 @@ impl CpuBackend {
         let row = scratch.sizes.row();
         let (norm, epsilon) = (self.weights.vector(weights.norm), self.latent_epsilon());
         let rows = &mut self.registers.get_mut(Register::Key)[first * row..(first + count) * row];
-        let rotation = (&self.compute, &self.config.attention.rope, &*self.inverse_frequencies);
+        let rotation = RotatedBy {
+            compute: &self.compute,
+            rope: &self.config.attention.rope,
+            frequencies: &self.inverse_frequencies,
+        };
         let positions = &self.positions[first..first + count];
-        scratch.rotate(rotation, rows, (1, row, rank), positions);
+        scratch.rotate(rotation, rows, Ends { heads: 1, width: row, at: rank }, positions);
         let rotated = scratch.rotated.chunks_exact(rotated);
         for (row, rotated) in rows.chunks_exact_mut(row).zip(rotated) {
             let (latent, key) = row.split_at_mut(rank);
@@ -191,9 +205,13 @@ impl CpuBackend {
         });
         let matrix = self.weights.matrix(weights.absorb.matrix);
         scratch.by_head(&self.compute, &matrix, weights.absorb, count);
-        let rotation = (&self.compute, &self.config.attention.rope, &*self.inverse_frequencies);
+        let rotation = RotatedBy {
+            compute: &self.compute,
+            rope: &self.config.attention.rope,
+            frequencies: &self.inverse_frequencies,
+        };
         let positions = &self.positions[first..first + count];
-        scratch.rotate(rotation, query, (heads, width, plain), positions);
+        scratch.rotate(rotation, query, Ends { heads, width, at: plain }, positions);
         let (staged, rotations) = (&scratch.staged, &scratch.rotated);
         self.compute.each_row(&mut scratch.query[..pairs * row], row, |pair, to| {
             let at = (pair % heads * count + pair / heads) * rank;

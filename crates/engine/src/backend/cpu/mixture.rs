@@ -7,6 +7,8 @@
 //! When a batch has more (token, expert) pairs than the scratch holds, experts are taken in ascending order
 //! in groups, each group added before the next: the same sums in the same order.
 
+mod between;
+
 use std::ops::Range;
 use std::time::Instant;
 
@@ -20,8 +22,7 @@ use super::super::{Cancel, Register};
 use super::shared::SharedScratch;
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
-use crate::model::activation::GateUpRows;
-use crate::model::config::{ModelConfig, MoeConfig};
+use crate::model::config::ModelConfig;
 use crate::model::mixture::Mixture;
 
 /// Packings that one input is prepared in at the most: three widths of weights, or two and one more group.
@@ -181,6 +182,15 @@ fn matrix<'a>(shape: &ProjectionShape, bytes: &ExpertBytes<'a>, which: Projectio
     let (weight, scales, biases) = (bytes.weight(which), bytes.scales(which), bytes.biases(which));
     Matrix::new(shape.encoding, shape.rows, shape.columns, weight, scales, biases)
         .expect("the store checked every record against its shapes")
+}
+
+/// Experts that are computed together.
+#[derive(Clone, Copy)]
+struct Group<'a> {
+    /// Ascending indices into the visit.
+    experts: &'a [usize],
+    /// The pair whose row is the first of the buffers.
+    base: usize,
 }
 
 impl CpuBackend {
@@ -370,7 +380,14 @@ impl CpuBackend {
                 group.push(next.expect("members remain"));
             }
             let group_shared = std::mem::take(&mut shared);
-            self.run_group(visit, mixture, shapes, (&group, 0), group_shared, cancel)?;
+            self.run_group(
+                visit,
+                mixture,
+                shapes,
+                Group { experts: &group, base: 0 },
+                group_shared,
+                cancel,
+            )?;
             for &index in &group {
                 self.scratch.done[index] = true;
                 visit.release(index);
@@ -397,21 +414,20 @@ impl CpuBackend {
             next = range.end;
             group.clear();
             group.extend(range.clone());
-            self.run_group(visit, mixture, shapes, (&group, base), false, cancel)?;
+            self.run_group(visit, mixture, shapes, Group { experts: &group, base }, false, cancel)?;
             group.iter().for_each(|&index| visit.release(index));
             self.add_outputs(range, base);
         }
         Ok(())
     }
 
-    /// Feed-forward of the experts of `group`; their outputs go to the rows of their pairs after `base`. With `shared`
-    /// the shared expert is computed in the same regions.
+    /// Feed-forward of the experts of a group; with `shared` the shared expert is computed in the same regions.
     fn run_group(
         &mut self,
         visit: &Visit<'_>,
         mixture: &Mixture,
         shapes: &[ProjectionShape; 3],
-        (group, base): (&[usize], usize),
+        Group { experts: group, base }: Group<'_>,
         shared: bool,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError> {
@@ -444,21 +460,13 @@ impl CpuBackend {
         }
         self.compute.matmul(&mut jobs);
         self.prepare_activation(mixture, group, base);
+        self.activate(mixture, group, base, inner_width);
         let scratch = &mut self.scratch;
         let assignments = &scratch.assignments;
         // The rows of a group need not be adjacent; those between belong to experts already added up or
         // still to come, and preparing one span keeps the row numbers.
         let first = assignments.pairs(group[0]).start - base;
         let last = assignments.pairs(group[group.len() - 1]).end - base;
-        // Experts whose pairs are adjacent in one region: an expert's own pairs are too few for all workers.
-        for experts in group.chunk_by(|before, after| before + 1 == *after) {
-            let pairs =
-                assignments.starts[experts[0]]..assignments.pairs(experts[experts.len() - 1]).end;
-            let span = (pairs.start - base) * inner_width..(pairs.end - base) * inner_width;
-            let activated = &mut scratch.activated[span.clone()];
-            let (gates, ups) = (&scratch.gate[span.clone()], &scratch.up[span]);
-            mixture.activation.combine(&self.compute, gates, ups, activated);
-        }
         let span = first * inner_width..last * inner_width;
         let uses = [down.encoding];
         self.compute.prepare(&scratch.activated[span], inner_width, &uses, &mut scratch.inner);
@@ -480,37 +488,8 @@ impl CpuBackend {
             jobs.push(scratch.shared.down(down));
         }
         self.compute.matmul(&mut jobs);
-        if let Some(biases) = mixture.biases.as_ref().map(|it| self.weights.vector(it.down)) {
-            for &index in group {
-                let pairs = assignments.pairs(index);
-                let bias = &biases[assignments.experts[index].0 as usize * hidden..][..hidden];
-                let rows = (pairs.start - base) * hidden..(pairs.end - base) * hidden;
-                self.compute.add_to_rows(&mut scratch.out[rows], bias);
-            }
-        }
+        self.add_down_biases(mixture, group, base);
         Ok(())
-    }
-
-    /// Brings gates and inputs of the experts of `group` into the form of [`Compute::swiglu`], where they are not.
-    fn prepare_activation(&mut self, mixture: &Mixture, group: &[usize], base: usize) {
-        let MoeConfig { activation, rows, intermediate: width, .. } = self.config.moe;
-        let biases = mixture.biases.as_ref();
-        let biases = biases.map(|it| [it.gate, it.up].map(|id| self.weights.vector(id)));
-        if activation.is_plain() && (rows, biases) == (GateUpRows::Apart, None) {
-            return;
-        }
-        let scratch = &mut self.scratch;
-        for &index in group {
-            let pairs = scratch.assignments.pairs(index);
-            let expert = scratch.assignments.experts[index].0 as usize;
-            let biases = biases.map(|biases| biases.map(|all| &all[expert * width..][..width]));
-            let span = (pairs.start - base) * width..(pairs.end - base) * width;
-            let gates = scratch.gate[span.clone()].chunks_exact_mut(width);
-            for (gate, up) in gates.zip(scratch.up[span].chunks_exact_mut(width)) {
-                rows.part(gate, up, &mut scratch.both);
-                activation.prepare(&self.compute, biases, gate, up);
-            }
-        }
     }
 
     /// Adds the outputs of the experts `range`, ascending, to their tokens' sums.

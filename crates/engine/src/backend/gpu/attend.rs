@@ -23,7 +23,7 @@ struct Heads<'a> {
     angles: &'a Buffer,
     pairs: usize,
     /// What blocks of a token's attention leave, and `Context`.
-    to: (&'a Buffer, &'a Buffer),
+    to: attention::Split<'a>,
 }
 
 impl Heads<'_> {
@@ -35,17 +35,20 @@ impl Heads<'_> {
         run: attention::Run,
     ) -> Result<(), GpuError> {
         let (cache, shape, [query, key, value]) = (self.cache, self.layer.shape, self.projected);
-        let places = (keys, values);
+        let places = attention::KeyValue { keys, values };
         match self.biases {
             Some(biases) => {
                 let angles = self.angles;
                 let of = plain::Prepared { query, key, value, biases, angles, places };
-                let at = (run.first, run.position);
-                plain::launch_prepare(gpu, cache, of, shape, at, self.pairs)?;
+                plain::launch_prepare(gpu, cache, of, shape, run, self.pairs)?;
             }
-            None => attention::launch_append(gpu, cache, (key, value), places, shape, run)?,
+            None => {
+                let rows = attention::KeyValue { keys: key, values: value };
+                attention::launch_append(gpu, cache, rows, places, shape, run)?;
+            }
         }
-        attention::launch_split(gpu, cache, (query, None), places, self.to, self.layer, run)
+        let queries = attention::Queries { query, both: None };
+        attention::launch_split(gpu, cache, queries, places, self.to, self.layer, run)
     }
 }
 
@@ -113,7 +116,10 @@ impl GpuBackend {
             biases: biases.map(|biases| biases.map(vector)),
             angles: &self.angles,
             pairs: self.frequencies.len(),
-            to: (&self.partial, &self.registers[Register::Context as usize]),
+            to: attention::Split {
+                partial: &self.partial,
+                y: &self.registers[Register::Context as usize],
+            },
         };
         let windows = self.places.windows.as_ref().filter(|_| spec.kept_window().is_some());
         let gpu = &mut self.residency.device_mut().gpu;

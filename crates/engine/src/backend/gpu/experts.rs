@@ -178,9 +178,8 @@ pub(super) fn load(
     let records = layouts.iter().flatten().count() * experts;
     let resident = store.report().mode == StorageMode::Resident;
     let insists = gpu.adapter().options.import == Import::On;
-    if insists && slots < records && !resident && options.prediction != Prediction::Off {
-        let guesses = "--predict copies guesses to slots where RAM holds a part of the experts";
-        return Err(GpuError::NotInPlace(guesses.to_owned()).into());
+    if insists && slots < records && !resident {
+        check_unguessed(options)?;
     }
     // Guesses are copied ahead to scratch slots; where nothing is guessed records are read in place.
     let imports = slots < records && (resident || insists);
@@ -229,6 +228,16 @@ pub(super) fn load(
     residency.device_mut().forget_written();
     residency.device_mut().write_table()?;
     Ok(residency)
+}
+
+/// # Errors
+/// Guesses, which are copied to slots, where RAM that is a cache of the disk is to be read in place.
+fn check_unguessed(options: &GpuOptions) -> Result<(), GpuError> {
+    if options.prediction == Prediction::Off {
+        return Ok(());
+    }
+    let guesses = "--predict copies guesses to slots where RAM holds a part of the experts";
+    Err(GpuError::NotInPlace(guesses.to_owned()))
 }
 
 /// What the experts of a layer are computed with.

@@ -218,7 +218,8 @@ impl GpuBackend {
         let (_, tail) = self.places.recurrent(span.sequence, layer);
         let [x, y] = [Register::Mixed, Register::Convolved]
             .map(|register| &self.registers[register as usize]);
-        let buffers = (x, &self.vectors[weight.index()], tail, y);
+        let weight = &self.vectors[weight.index()];
+        let buffers = convolution::Filtered { x, weight, tail, y };
         convolution::launch_with_heads(
             &mut self.residency.device_mut().gpu,
             buffers,
@@ -255,7 +256,7 @@ impl GpuBackend {
         if tokens == 1 {
             let span = &self.spans[0];
             let (keys, values) = self.places.cache(span.sequence, layer);
-            let places = (keys, values);
+            let places = attention::KeyValue { keys, values };
             let of = heads::Prepared {
                 both: gates,
                 key,
@@ -265,32 +266,34 @@ impl GpuBackend {
                 query,
                 places,
             };
-            let at = (span.run.first, span.run.position);
-            heads::launch_prepare(gpu, cache, of, shape, at, pairs, epsilon)?;
+            heads::launch_prepare(gpu, cache, of, shape, span.run, pairs, epsilon)?;
         } else {
             if gated {
-                let heads = (tokens, shape.query_heads, dim);
+                let heads = heads::Heads { tokens, heads: shape.query_heads, dim };
                 heads::launch_split(gpu, (both, query, gate), heads)?;
             }
             for (x, weight, count) in
                 [(query, weights[0], shape.query_heads), (key, weights[1], shape.key_value_heads)]
             {
                 let buffers = (x, weight, &self.angles);
-                heads::launch(gpu, buffers, (tokens, count, dim), pairs, epsilon)?;
+                let heads = heads::Heads { tokens, heads: count, dim };
+                heads::launch(gpu, buffers, heads, pairs, epsilon)?;
             }
         }
         for span in &self.spans {
             let (keys, values) = self.places.cache(span.sequence, layer);
-            let (places, run) = ((keys, values), span.run);
+            let (places, run) = (attention::KeyValue { keys, values }, span.run);
+            let queries = attention::Queries { query, both: gates };
             if tokens > 1 {
-                attention::launch_append(gpu, cache, (key, value), places, shape, run)?;
+                let rows = attention::KeyValue { keys: key, values: value };
+                attention::launch_append(gpu, cache, rows, places, shape, run)?;
             }
             if by_rows {
-                prompt::launch(gpu, (query, gates), places, context, shape, run)?;
+                prompt::launch(gpu, queries, places, context, shape, run)?;
                 continue;
             }
-            let to = (&self.partial, context);
-            attention::launch_split(gpu, cache, (query, gates), places, to, shape, run)?;
+            let to = attention::Split { partial: &self.partial, y: context };
+            attention::launch_split(gpu, cache, queries, places, to, shape, run)?;
         }
         Ok(())
     }
@@ -416,16 +419,16 @@ impl GpuBackend {
         let (closes, k) = (self.closes(mixture), self.options.top_k);
         let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
         let residual = &self.registers[Register::Residual as usize];
-        let rows = (&buffers.rows, &buffers.weights);
+        let rows = experts::Weighed { rows: &buffers.rows, weights: &buffers.weights };
         if let (true, Some(shared)) = (closes, &mixture.shared) {
             let down = self.trunk.matrix(shared.down.index());
-            let of = (&buffers.shared_gate, &buffers.shared_factor);
-            return Ok(fused::launch_close(gpu, down, of, rows, residual, k)?);
+            let (x, factor) = (&buffers.shared_gate, &buffers.shared_factor);
+            return Ok(fused::launch_close(gpu, down, x, factor, rows, residual, k)?);
         }
         let shared = mixture.shared.as_ref();
         let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
-        let shape = (self.tokens, k, self.config.hidden);
-        experts::launch_combine(gpu, rows, shared, residual, shape)?;
+        let size = experts::Combined { tokens: self.tokens, k, width: self.config.hidden };
+        experts::launch_combine(gpu, rows, shared, residual, size)?;
         Ok(())
     }
 }

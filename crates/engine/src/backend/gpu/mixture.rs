@@ -123,7 +123,6 @@ impl GpuBackend {
             table_start: layer.index() * moe.experts,
             flag: if path == Path::Pairs { flag_of(layer) } else { 0 },
         };
-        let shape = (tokens, moe.experts, k);
         let normalise = moe.router.normalise;
         let work = chosen::Work {
             record: &record,
@@ -143,13 +142,13 @@ impl GpuBackend {
         match joined {
             Some(shared) => {
                 let matrices = [shared.gate, shared.up].map(|id| self.trunk.matrix(id.index()));
-                let (to, of) = (&buffers.shared_gate, (logits, &slots.slabs, choice));
-                let shape = (moe.experts, k);
-                fused::launch_choose(gpu, matrices, (normed, to), of, shape, normalise)?;
+                let (slabs, experts) = (&slots.slabs, moe.experts);
+                let of = fused::Router { logits, slabs, choice, experts, k, normalise };
+                fused::launch_choose(gpu, matrices, normed, &buffers.shared_gate, of)?;
             }
             None => {
-                let of = (logits, added);
-                router::launch(gpu, of, &slots.slabs, choice, shape, normalise)?;
+                let shape = router::Chosen { tokens, experts: moe.experts, k };
+                router::launch(gpu, logits, added, &slots.slabs, choice, shape, normalise)?;
             }
         }
         Ok(path)

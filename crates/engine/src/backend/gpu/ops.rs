@@ -121,7 +121,8 @@ impl GpuBackend {
         let [both, query, gate] = [Register::QueryGate, Register::Query, Register::Gate]
             .map(|register| &self.registers[register as usize]);
         let attention = &self.config.attention;
-        let shape = (self.tokens, attention.query_heads, attention.head_dim);
+        let (heads, dim) = (attention.query_heads, attention.head_dim);
+        let shape = heads::Heads { tokens: self.tokens, heads, dim };
         heads::launch_split(&mut self.residency.device_mut().gpu, (both, query, gate), shape)
     }
 
@@ -132,7 +133,7 @@ impl GpuBackend {
             _ => attention.key_value_heads,
         };
         let (x, weight) = (&self.registers[heads as usize], &self.vectors[weight.index()]);
-        let shape = (self.tokens, count, attention.head_dim);
+        let shape = heads::Heads { tokens: self.tokens, heads: count, dim: attention.head_dim };
         let (pairs, epsilon) = (self.frequencies.len(), self.config.rms_epsilon);
         heads::launch(
             &mut self.residency.device_mut().gpu,
@@ -157,7 +158,8 @@ impl GpuBackend {
             let (_, tail) = self.places.recurrent(span.sequence, layer);
             let [x, y] = [Register::Mixed, Register::Convolved]
                 .map(|register| &self.registers[register as usize]);
-            let buffers = (x, &self.vectors[weight.index()], tail, y);
+            let weight = &self.vectors[weight.index()];
+            let buffers = convolution::Filtered { x, weight, tail, y };
             convolution::launch(
                 &mut self.residency.device_mut().gpu,
                 buffers,

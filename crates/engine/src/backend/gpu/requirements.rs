@@ -336,6 +336,16 @@ pub fn check_model(
         let problem = format!("is {found}; the GPU kernels serve even numbers: use --device cpu");
         return config_error("head_dim", problem);
     }
+    check_encodings(config, catalog, experts)
+}
+
+/// # Errors
+/// The first tensor whose encoding the kernels do not read.
+fn check_encodings(
+    config: &ModelConfig,
+    catalog: &Catalog<'_>,
+    experts: &[Option<[ProjectionShape; 3]>],
+) -> Result<(), EngineError> {
     let refuse = |name: &str, encoding: Encoding| {
         let label = encoding.label();
         let problem =

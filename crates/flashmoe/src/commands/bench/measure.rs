@@ -85,7 +85,8 @@ impl<'a> Bench<'a> {
         plan: &Plan,
         loaded: &'a mut Loaded,
         interrupt: &'a Interrupt,
-        (seed, accept): (u64, &[f64]),
+        seed: u64,
+        accept: &[f64],
     ) -> Self {
         let (vocabulary, chunk) = (plan.config.vocabulary as u64, plan.backend.batch_tokens);
         let accept = accept.to_vec();

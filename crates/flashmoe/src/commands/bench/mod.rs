@@ -139,6 +139,18 @@ pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> R
     {
         return Err(error);
     }
+    run_rounds(&mut arms, &tests, wanted)?;
+    let mut rows: Vec<_> = arms.iter().flat_map(|arm| rows_of(arm, &tests, wanted)).collect();
+    let unfit = unfit.iter().map(|(combination, _)| row::unfit(combination, &rows));
+    let unfit: Vec<_> = unfit.collect();
+    rows.extend(unfit);
+    let caption = arms.first().map_or_else(String::new, |arm| row::caption(&arm.plan));
+    Ok(Measured { rows, caption, phases: wanted.phases })
+}
+
+/// Runs the tests of every arm; several arms are interleaved round by round, so that what else the machine does meets
+/// all of them.
+fn run_rounds(arms: &mut [Arm], tests: &[Test], wanted: &Wanted<'_>) -> Result<()> {
     let interrupt = Interrupt::listen()?;
     let count = arms.len();
     let (rounds, runs) = if count == 1 {
@@ -154,8 +166,8 @@ pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> R
             say("loading");
             reset_peak();
             let mut loaded = arm.plan.load()?;
-            let forced = (wanted.seed, wanted.accept);
-            let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, forced);
+            let (seed, accept) = (wanted.seed, wanted.accept);
+            let mut bench = Bench::new(&arm.plan, &mut loaded, &interrupt, seed, accept);
             let mut measured = tests.iter().zip(&mut arm.samples).collect::<Vec<_>>();
             for same_depth in measured.chunk_by_mut(|a, b| a.0.depth == b.0.depth) {
                 for run in 0..=runs {
@@ -169,27 +181,27 @@ pub(super) fn measure(combinations: &[ModelArguments], wanted: &Wanted<'_>) -> R
             }
         }
     }
+    Ok(())
+}
+
+/// The rows of an arm: of each test its first run, and the others.
+fn rows_of(arm: &Arm, tests: &[Test], wanted: &Wanted<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
-    for arm in &arms {
-        for (test, [cold, warm]) in tests.iter().zip(&arm.samples) {
-            for (samples, cold) in [(cold, true), (warm, false)] {
-                if !samples.is_empty() {
-                    let mut name = test.name(cold);
-                    if test.decode && !wanted.accept.is_empty() {
-                        let rates = wanted.accept.iter().map(f64::to_string);
-                        let rates = rates.collect::<Vec<_>>().join(" ");
-                        name.push_str(&format!(", drafts forced to {rates}"));
-                    }
-                    rows.push(row::row(&arm.plan, &arm.speeds, name, samples));
-                }
+    for (test, [cold, warm]) in tests.iter().zip(&arm.samples) {
+        for (samples, cold) in [(cold, true), (warm, false)] {
+            if samples.is_empty() {
+                continue;
             }
+            let mut name = test.name(cold);
+            if test.decode && !wanted.accept.is_empty() {
+                let rates = wanted.accept.iter().map(f64::to_string);
+                let rates = rates.collect::<Vec<_>>().join(" ");
+                name.push_str(&format!(", drafts forced to {rates}"));
+            }
+            rows.push(row::row(&arm.plan, &arm.speeds, name, samples));
         }
     }
-    let unfit = unfit.iter().map(|(combination, _)| row::unfit(combination, &rows));
-    let unfit: Vec<_> = unfit.collect();
-    rows.extend(unfit);
-    let caption = arms.first().map_or_else(String::new, |arm| row::caption(&arm.plan));
-    Ok(Measured { rows, caption, phases: wanted.phases })
+    rows
 }
 
 /// Whether settings ask for more memory than there is, or than they themselves allow.

@@ -94,58 +94,64 @@ fn name(choice: &impl ValueEnum) -> String {
 
 /// The row of a test in an arm.
 pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]) -> Row {
-    let mean = |value: &dyn Fn(&Sample) -> f64| {
-        samples.iter().map(value).sum::<f64>() / samples.len() as f64
-    };
-    let per_token = |value: &dyn Fn(&Sample) -> f64| {
-        let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
-        samples.iter().map(value).sum::<f64>() / tokens.max(1) as f64
-    };
-    let rate = mean(&Sample::rate);
-    let deviation = if samples.len() < 2 {
-        0.0
-    } else {
-        let squares: f64 = samples.iter().map(|sample| (sample.rate() - rate).powi(2)).sum();
-        (squares / (samples.len() - 1) as f64).sqrt()
-    };
-    let (hits, requests) = samples.iter().fold((0, 0), |(hits, requests), sample| {
-        let (decode, prefill) = (&sample.counters.decode, &sample.counters.prefill);
-        (hits + decode.hits + prefill.hits, requests + decode.requests + prefill.requests)
-    });
-    let seconds: f64 = samples.iter().map(|sample| sample.time.as_secs_f64()).sum();
-    let read: u64 = samples.iter().map(|sample| sample.counters.bytes_read).sum();
-    let bytes = per_token(&|sample| sample.counters.bytes_read as f64);
-    let touched = per_token(&|sample| touched(plan, sample));
-    let (ssd, memory) = (bytes / speeds.disk, touched / speeds.memory);
-    let crossed = per_token(&|sample| over_bus(plan, sample));
-    let bus = speeds.bus.map_or(0.0, |speed| crossed / speed);
-    let bound = 1.0 / ssd.max(memory).max(bus).max(1e-12);
-    let on_device = samples.iter().fold((0, 0), |(hits, uses), sample| {
+    let rate = mean(samples, Sample::rate);
+    let mut fields = Row::new();
+    fields.insert("test".to_owned(), test.into());
+    fields.insert("tok/s".to_owned(), round(rate, 3).into());
+    fields.insert("sd".to_owned(), round(deviation(samples, rate), 3).into());
+    fields.insert("runs".to_owned(), samples.len().into());
+    fields.extend(settings(plan));
+    fields.extend(found(plan, samples));
+    fields.extend(times(plan, speeds, samples, rate));
+    fields.insert("threads".to_owned(), plan.threads.into());
+    let check = Fingerprint::of_all(samples.iter().map(|sample| sample.check));
+    fields.insert("check".to_owned(), check.short().into());
+    let tiers = tiers(samples, device_uses(samples).1).into_iter();
+    // All rows have the same columns.
+    fields.extend(tiers.map(|(name, value)| (name, plan.device().map_or(Value::Null, |_| value))));
+    fields.extend(queue(samples));
+    fields.extend(phases(plan, samples));
+    fields.insert("stages".to_owned(), stages(plan, samples));
+    fields.insert("model".to_owned(), crate::models::short_name(&plan.arguments.model).into());
+    fields.insert("size GiB".to_owned(), gibibytes(model_bytes(plan)).into());
+    fields.insert("commit".to_owned(), env!("FLASHMOE_COMMIT").into());
+    fields
+}
+
+fn mean(samples: &[Sample], value: impl Fn(&Sample) -> f64) -> f64 {
+    samples.iter().map(value).sum::<f64>() / samples.len() as f64
+}
+
+fn deviation(samples: &[Sample], rate: f64) -> f64 {
+    if samples.len() < 2 {
+        return 0.0;
+    }
+    let squares: f64 = samples.iter().map(|sample| (sample.rate() - rate).powi(2)).sum();
+    (squares / (samples.len() - 1) as f64).sqrt()
+}
+
+/// Tokens of all samples, one at least.
+fn tokens(samples: &[Sample]) -> usize {
+    samples.iter().map(|sample| sample.tokens).sum::<usize>().max(1)
+}
+
+/// Experts of decoding that the GPU had in its memory, and all that it used.
+fn device_uses(samples: &[Sample]) -> (u64, u64) {
+    samples.iter().fold((0, 0), |(hits, uses), sample| {
         let device = &sample.counters.device;
         (hits + device.hits, uses + device.hits + device.over_bus + sample.counters.decode.misses)
-    });
-    let prefetched = |value: &dyn Fn(&PrefetchCounters) -> u64| {
-        samples.iter().map(|sample| value(&sample.counters.device.prefetched)).sum::<u64>()
-    };
-    // Nothing where steps prefetched nothing of the kind.
-    let share = |part: u64, all: u64| (all > 0).then(|| percent(part, all));
-    let copied = prefetched(&|f| f.bus_copied);
-    let prefetch_reads = prefetched(&|f| f.disk_read);
-    let tokens: usize = samples.iter().map(|sample| sample.tokens).sum();
-    let each = |count: u64| plan.device().map(|_| round(count as f64 / tokens.max(1) as f64, 2));
-    let first: Vec<f64> =
-        samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
-    let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
-    let check = Fingerprint::of_all(samples.iter().map(|sample| sample.check));
+    })
+}
+
+fn columns(object: Value) -> Row {
+    let Value::Object(columns) = object else { unreachable!("written as an object") };
+    columns
+}
+
+/// What was asked for.
+fn settings(plan: &Plan) -> Row {
     let arguments = &plan.arguments;
-    // Without a pool nothing is found in slots; page faults are not counted.
-    let pooled = arguments.storage.has_slots() || arguments.storage == StorageChoice::Resident;
-    let counted = arguments.storage != StorageChoice::Mmap;
-    let fields = json!({
-        "test": test,
-        "tok/s": round(rate, 3),
-        "sd": round(deviation, 3),
-        "runs": samples.len(),
+    columns(json!({
         "device": plan.device_names().unwrap_or_else(|| "cpu".to_owned()),
         "mode": mode(plan),
         "budget GiB": round(plan.budget as f64 / (1u64 << 30) as f64, 2),
@@ -166,19 +172,63 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "kv type": plan.backend.kv_type.name(),
         "routing": name(&arguments.routing),
         "k": plan.backend.top_k,
+    }))
+}
+
+/// Where experts were found.
+fn found(plan: &Plan, samples: &[Sample]) -> Row {
+    let arguments = &plan.arguments;
+    let (hits, requests) = samples.iter().fold((0, 0), |(hits, requests), sample| {
+        let (decode, prefill) = (&sample.counters.decode, &sample.counters.prefill);
+        (hits + decode.hits + prefill.hits, requests + decode.requests + prefill.requests)
+    });
+    let (on_device, uses) = device_uses(samples);
+    let prefetched = |value: &dyn Fn(&PrefetchCounters) -> u64| {
+        samples.iter().map(|sample| value(&sample.counters.device.prefetched)).sum::<u64>()
+    };
+    // Nothing where steps prefetched nothing of the kind.
+    let share = |part: u64, all: u64| (all > 0).then(|| percent(part, all));
+    let (copied, read) = (prefetched(&|f| f.bus_copied), prefetched(&|f| f.disk_read));
+    let tokens = tokens(samples) as f64;
+    let each = |count: u64| plan.device().map(|_| round(count as f64 / tokens, 2));
+    // Without a pool nothing is found in slots.
+    let pooled = arguments.storage.has_slots() || arguments.storage == StorageChoice::Resident;
+    columns(json!({
         "hits %": pooled.then(|| percent(hits, requests)),
-        "VRAM hits %": plan.device().map(|_| percent(on_device.0, on_device.1)),
+        "VRAM hits %": plan.device().map(|_| percent(on_device, uses)),
         "predict": plan.device().map(|_| name(&arguments.predict)),
         "prefetched %": share(prefetched(&|f| f.right), prefetched(&|f| f.guessed)),
         "copies used %": share(prefetched(&|f| f.bus_used), copied),
-        "reads used %": share(prefetched(&|f| f.disk_used), prefetch_reads),
+        "reads used %": share(prefetched(&|f| f.disk_used), read),
         "prefetched copies/token": each(copied),
-        "prefetched reads/token": each(prefetch_reads),
+        "prefetched reads/token": each(read),
+    }))
+}
+
+/// What was read, how long it took, and the bound of both.
+fn times(plan: &Plan, speeds: &Speeds, samples: &[Sample], rate: f64) -> Row {
+    let tokens = tokens(samples) as f64;
+    let per_token =
+        |value: &dyn Fn(&Sample) -> f64| samples.iter().map(value).sum::<f64>() / tokens;
+    let seconds: f64 = samples.iter().map(|sample| sample.time.as_secs_f64()).sum();
+    let read: u64 = samples.iter().map(|sample| sample.counters.bytes_read).sum();
+    let bytes = per_token(&|sample| sample.counters.bytes_read as f64);
+    let touched = per_token(&|sample| touched(plan, sample));
+    let (ssd, memory) = (bytes / speeds.disk, touched / speeds.memory);
+    let crossed = per_token(&|sample| over_bus(plan, sample));
+    let bus = speeds.bus.map_or(0.0, |speed| crossed / speed);
+    let bound = 1.0 / ssd.max(memory).max(bus).max(1e-12);
+    let first: Vec<f64> =
+        samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
+    let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
+    // Page faults are not counted.
+    let counted = plan.arguments.storage != StorageChoice::Mmap;
+    columns(json!({
         "GB/token": counted.then(|| round(bytes / 1e9, 4)),
         "disk GB/s": counted.then(|| round(read as f64 / seconds.max(1e-9) / 1e9, 3)),
         "TTFT s": first.map(|seconds| round(seconds, 2)),
-        "peak GiB": round(mean(&|s| s.peak as f64) / (1u64 << 30) as f64, 2),
-        "cache growth GiB": round(mean(&|s| s.cache_growth as f64) / (1u64 << 30) as f64, 2),
+        "peak GiB": round(mean(samples, |s| s.peak as f64) / (1u64 << 30) as f64, 2),
+        "cache growth GiB": round(mean(samples, |s| s.cache_growth as f64) / (1u64 << 30) as f64, 2),
         "T_ssd ms": counted.then(|| round(ssd * 1e3, 2)),
         "T_mem ms": round(memory * 1e3, 2),
         "T_bus ms": speeds.bus.map(|_| round(bus * 1e3, 2)),
@@ -187,20 +237,7 @@ pub(super) fn row(plan: &Plan, speeds: &Speeds, test: String, samples: &[Sample]
         "serial tok/s": round(1.0 / (ssd + memory + bus).max(1e-12), 2),
         "disk probe GB/s": round(speeds.disk / 1e9, 2),
         "memory probe GB/s": round(speeds.memory / 1e9, 2),
-        "threads": plan.threads,
-        "check": check.short(),
-    });
-    let Value::Object(mut fields) = fields else { unreachable!("written as an object above") };
-    let tiers = tiers(samples, on_device.1).into_iter();
-    // All rows have the same columns.
-    fields.extend(tiers.map(|(name, value)| (name, plan.device().map_or(Value::Null, |_| value))));
-    fields.extend(queue(samples));
-    fields.extend(phases(plan, samples));
-    fields.insert("stages".to_owned(), stages(plan, samples));
-    fields.insert("model".to_owned(), crate::models::short_name(&arguments.model).into());
-    fields.insert("size GiB".to_owned(), gibibytes(model_bytes(plan)).into());
-    fields.insert("commit".to_owned(), env!("FLASHMOE_COMMIT").into());
-    fields
+    }))
 }
 
 /// Settings in words, for one that cannot be measured.

@@ -238,51 +238,70 @@ fn head(plan: &Plan) -> Option<(u64, String)> {
     Some((weights, format!("and experts of {experts}, {used}")))
 }
 
-fn account(plan: &Plan, assumed: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut row = |name: &str, bytes: u64, note: String| {
-        lines.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
-    };
-    for (device, stage) in plan.devices.iter().zip(&plan.stages) {
-        let free = format!("{} free", ByteSize(device.info.free_bytes));
-        let free = match plan.devices.len() {
-            1 => free,
-            _ => format!("{free}; layers {} to {}", stage.layers.start, stage.layers.end - 1),
-        };
-        row(&device.info.name, device.info.total_bytes, free);
-        for part in device.parts.iter().filter(|part| part.bytes > 0) {
-            let note = match (part.name, plan.arguments.prefill_chunk) {
-                ("activations", None) if !device.holds_all() => format!(
-                    "prefill chunk of {} tokens, which moves the fewest records",
-                    plan.backend.batch_tokens
-                ),
-                ("activations", _) => {
-                    format!("prefill chunk of {} tokens", plan.backend.batch_tokens)
-                }
-                ("key-value cache", _) if device.slots.grows() => format!(
-                    "at the start; taken from expert slots as conversations grow, at most {}",
-                    ByteSize(device.full_cache_bytes)
-                ),
-                ("prefetched experts", _) => {
-                    "records that steps fetch before they are chosen".to_owned()
-                }
-                _ => String::new(),
-            };
-            row(&format!("  {}", part.name), part.bytes, note);
-        }
-        if device.holds_all() && device.options.prediction != engine::backend::cuda::Prediction::Off
-        {
-            let note = "nothing to predict: every expert has a slot";
-            row("  prefetched experts", 0, note.to_owned());
-        }
-        let slots = device.slots;
-        let mut note = format!("{} slots for {} experts", slots.start, device.experts);
-        if slots.grows() {
-            note.push_str(&format!(" at the start, {} at full context", slots.full));
-        }
-        row("  expert slots", device.slot_bytes_at_start(), note);
-        row("  in all", device.total_bytes(), format!("of {}", ByteSize(device.budget)));
+/// Lines of a name, bytes and what is to be said of them.
+#[derive(Default)]
+struct Rows(Vec<String>);
+
+impl Rows {
+    fn add(&mut self, name: &str, bytes: u64, note: String) {
+        self.0.push(format!("{name:<24} {:>12}  {note}", ByteSize(bytes).to_string()));
     }
+}
+
+fn account(plan: &Plan, assumed: bool) -> Vec<String> {
+    let mut rows = Rows::default();
+    for (device, stage) in plan.devices.iter().zip(&plan.stages) {
+        of_device(plan, device, stage, &mut rows);
+    }
+    of_process(plan, &mut rows);
+    rows.add("in all", plan.total_bytes(), String::new());
+    of_machine(plan, assumed, &mut rows);
+    rows.0
+}
+
+/// A GPU's memory.
+fn of_device(plan: &Plan, device: &DevicePlan, stage: &StagePlan, rows: &mut Rows) {
+    let free = format!("{} free", ByteSize(device.info.free_bytes));
+    let free = match plan.devices.len() {
+        1 => free,
+        _ => format!("{free}; layers {} to {}", stage.layers.start, stage.layers.end - 1),
+    };
+    rows.add(&device.info.name, device.info.total_bytes, free);
+    for part in device.parts.iter().filter(|part| part.bytes > 0) {
+        let note = match (part.name, plan.arguments.prefill_chunk) {
+            ("activations", None) if !device.holds_all() => format!(
+                "prefill chunk of {} tokens, which moves the fewest records",
+                plan.backend.batch_tokens
+            ),
+            ("activations", _) => {
+                format!("prefill chunk of {} tokens", plan.backend.batch_tokens)
+            }
+            ("key-value cache", _) if device.slots.grows() => format!(
+                "at the start; taken from expert slots as conversations grow, at most {}",
+                ByteSize(device.full_cache_bytes)
+            ),
+            ("prefetched experts", _) => {
+                "records that steps fetch before they are chosen".to_owned()
+            }
+            _ => String::new(),
+        };
+        rows.add(&format!("  {}", part.name), part.bytes, note);
+    }
+    if device.holds_all() && device.options.prediction != engine::backend::cuda::Prediction::Off {
+        let note = "nothing to predict: every expert has a slot";
+        rows.add("  prefetched experts", 0, note.to_owned());
+    }
+    let slots = device.slots;
+    let mut note = format!("{} slots for {} experts", slots.start, device.experts);
+    if slots.grows() {
+        note.push_str(&format!(" at the start, {} at full context", slots.full));
+    }
+    rows.add("  expert slots", device.slot_bytes_at_start(), note);
+    rows.add("  in all", device.total_bytes(), format!("of {}", ByteSize(device.budget)));
+}
+
+/// The process's own memory: parts, and the slots of experts.
+fn of_process(plan: &Plan, rows: &mut Rows) {
     for part in &plan.parts {
         let note = match part.name {
             "key-value cache" => {
@@ -293,7 +312,7 @@ fn account(plan: &Plan, assumed: bool) -> Vec<String> {
             "activations" => format!("prefill chunk of {} tokens", plan.backend.batch_tokens),
             _ => String::new(),
         };
-        row(part.name, part.bytes, note);
+        rows.add(part.name, part.bytes, note);
     }
     if plan.stages.len() > 1 {
         for stage in &plan.stages {
@@ -303,45 +322,47 @@ fn account(plan: &Plan, assumed: bool) -> Vec<String> {
                 format!("{} slots for {} experts", slots.slots(), slots.experts())
             });
             let name = format!("  layers {start} to {}", end - 1);
-            row(&name, slots.map_or(0, store::cache::StorePlan::bytes), note);
+            rows.add(&name, slots.map_or(0, store::cache::StorePlan::bytes), note);
         }
     }
     if let Some(slots) = &plan.slots {
         let note = format!("{} slots for {} experts", slots.slots(), slots.experts());
-        row("expert slots", slots.bytes(), note);
+        rows.add("expert slots", slots.bytes(), note);
     }
-    row("in all", plan.total_bytes(), String::new());
+}
+
+/// What serving adds, the budget and what the machine has.
+fn of_machine(plan: &Plan, assumed: bool, rows: &mut Rows) {
     let requests = RequestPlan::new(plan.budget, plan.backend.context, 1 + QUEUE_DEFAULT);
     let note = format!(
         "with serve: bodies of up to {}, {} connections",
         ByteSize(requests.limits.body_bytes as u64),
         requests.limits.connections
     );
-    row("requests", requests.bytes, note);
+    rows.add("requests", requests.bytes, note);
     let source = match plan.budget_source {
         BudgetSource::Asked => "asked for with --memory",
         BudgetSource::Group => "85 % of what the control group leaves",
         BudgetSource::Machine if assumed => "85 % of the memory that --machine leaves",
         BudgetSource::Machine => "85 % of the memory available now",
     };
-    row("budget", plan.budget, source.to_owned());
+    rows.add("budget", plan.budget, source.to_owned());
     if let Some((bytes, note)) = head(plan) {
-        row("draft head", bytes, note);
+        rows.add("draft head", bytes, note);
     }
     if let Some(least) = plan.least_memory {
         let typed = ByteSize(least).typed();
-        row("least budget", least, format!("--memory {typed} works with these arguments"));
+        rows.add("least budget", least, format!("--memory {typed} works with these arguments"));
     }
     let excess = match plan.beyond_the_machine() {
         Some(_) => ", less than --memory",
         None => "",
     };
     let available = format!("{} available{excess}", ByteSize(plan.memory.available));
-    row("RAM", plan.memory.total, available);
+    rows.add("RAM", plan.memory.total, available);
     if let Some(group) = &plan.memory.group {
-        row("control group limit", group.limit, format!("{} in use", ByteSize(group.used)));
+        rows.add("control group limit", group.limit, format!("{} in use", ByteSize(group.used)));
     }
-    lines
 }
 
 /// What a layer of a step on a GPU takes besides reading its weights: kernels that wait for one another. Fitted with

@@ -6,6 +6,8 @@ use engine::model::hyper_connections::HyperConfig;
 use kernels::format::{Encoding, FloatType};
 use serde_json::{Value, json};
 
+use super::tensors::{Add, Stored};
+
 /// The released V4-Flash. It has one more ratio than layers, that of a draft layer.
 pub(super) fn flash() -> Value {
     let ratios = (0..43).map(|layer| match layer {
@@ -14,22 +16,22 @@ pub(super) fn flash() -> Value {
         _ => 128,
     });
     let ratios: Vec<u32> = ratios.chain([0]).collect();
-    shape(&ratios, [4096, 64, 512, 64, 1024, 1024, 8], [64, 128, 512], [256, 6, 2048], (129_280, 3))
+    shape(&ratios, [4096, 64, 512, 64, 1024, 1024, 8], [64, 128, 512], [256, 6, 2048], [129_280, 3])
 }
 
 /// One with every kind of layer; its rows of 8 tokens stand for those of 128.
 pub(super) fn tiny() -> Value {
-    shape(&[0, 4, 8, 4, 0], [128, 4, 64, 16, 64, 32, 2], [16, 32, 8], [16, 4, 64], (512, 1))
+    shape(&[0, 4, 8, 4, 0], [128, 4, 64, 16, 64, 32, 2], [16, 32, 8], [16, 4, 64], [512, 1])
 }
 
 /// `[hidden, heads, head size, rotated, rank of queries, rank of outputs, groups]`, `[heads, size, rows]` of the
-/// indexer, `[experts, top-k, width]`, vocabulary and layers with experts by token.
+/// indexer, `[experts, top-k, width]`, `[vocabulary, layers with experts by token]`.
 fn shape(
     ratios: &[u32],
     [hidden, heads, head_dim, rotated, query_rank, output_rank, groups]: [usize; 7],
     [index_heads, index_dim, index_top]: [usize; 3],
     [experts, top_k, width]: [usize; 3],
-    (vocabulary, hashed): (usize, usize),
+    [vocabulary, hashed]: [usize; 2],
 ) -> Value {
     json!({
         "architectures": ["DeepseekV4ForCausalLM"],
@@ -82,14 +84,12 @@ fn shape(
 /// What streams are mixed by stays as precise as it is published.
 const EXACT: Encoding = Encoding::Float(FloatType::F32);
 
-type Add<'a> = dyn FnMut(String, &[usize], Encoding) + 'a;
-
-/// Tensors of one place where streams are read.
+/// Tensors of one place where streams are read, for so many outputs and scales.
 pub(super) fn site(
     hyper: &HyperConfig,
     hidden: usize,
     prefix: &str,
-    (outputs, scales): (usize, usize),
+    [outputs, scales]: [usize; 2],
     add: &mut Add<'_>,
 ) {
     add(format!("{prefix}.fn"), &[outputs, hyper.streams * hidden], EXACT);
@@ -102,25 +102,25 @@ pub(super) fn attention(
     model: &ModelConfig,
     shape: &CompressedConfig,
     layer: usize,
-    (trunk, plain): (Encoding, Encoding),
+    Stored { matrices, plain, .. }: Stored,
     add: &mut Add<'_>,
 ) {
     let (hidden, heads) = (model.hidden, model.attention.query_heads);
     let (dim, low) = (model.attention.head_dim, shape.output_groups * shape.output_rank);
     let name = |part: &str| format!("layers.{layer}.self_attn.{part}");
-    add(name("q_a_proj"), &[shape.query_rank, hidden], trunk);
+    add(name("q_a_proj"), &[shape.query_rank, hidden], matrices);
     add(name("q_a_norm"), &[shape.query_rank], plain);
-    add(name("q_b_proj"), &[heads * dim, shape.query_rank], trunk);
-    add(name("kv_proj"), &[dim, hidden], trunk);
+    add(name("q_b_proj"), &[heads * dim, shape.query_rank], matrices);
+    add(name("kv_proj"), &[dim, hidden], matrices);
     add(name("kv_norm"), &[dim], plain);
     add(name("sinks"), &[heads], EXACT);
-    add(name("o_a_proj"), &[low, heads / shape.output_groups * dim], trunk);
-    add(name("o_b_proj"), &[hidden, low], trunk);
+    add(name("o_a_proj"), &[low, heads / shape.output_groups * dim], matrices);
+    add(name("o_b_proj"), &[hidden, low], matrices);
     let Mixer::Compressed(Some(compression)) = model.layers[layer].mixer else { return };
     let mut compressor = |prefix: &str, dim: usize| {
         let width = compression.width(dim);
-        add(name(&format!("{prefix}.kv_proj")), &[width, hidden], trunk);
-        add(name(&format!("{prefix}.gate_proj")), &[width, hidden], trunk);
+        add(name(&format!("{prefix}.kv_proj")), &[width, hidden], matrices);
+        add(name(&format!("{prefix}.gate_proj")), &[width, hidden], matrices);
         add(name(&format!("{prefix}.position_bias")), &[compression.ratio, width], EXACT);
         add(name(&format!("{prefix}.kv_norm")), &[dim], plain);
     };
@@ -128,7 +128,7 @@ pub(super) fn attention(
     if compression.overlap {
         let index = &shape.index;
         compressor("indexer", index.dim);
-        add(name("indexer.q_b_proj"), &[index.heads * index.dim, shape.query_rank], trunk);
-        add(name("indexer.weights_proj"), &[index.heads, hidden], trunk);
+        add(name("indexer.q_b_proj"), &[index.heads * index.dim, shape.query_rank], matrices);
+        add(name("indexer.weights_proj"), &[index.heads, hidden], matrices);
     }
 }

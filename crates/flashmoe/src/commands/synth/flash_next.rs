@@ -6,7 +6,7 @@ use kernels::format::{Encoding, FloatType};
 use serde_json::{Value, json};
 use store::format::rows::NGRAM_TABLE;
 
-type Add<'a> = dyn FnMut(String, &[usize], Encoding) + 'a;
+use super::tensors::{Add, Stored};
 
 /// The release: its table alone takes 102 GB.
 pub(super) fn released() -> Value {
@@ -112,43 +112,38 @@ pub(super) fn site(
     gated: &GatedStreams,
     hidden: usize,
     prefix: &str,
-    (trunk, plain): (Encoding, Encoding),
+    stored: Stored,
     add: &mut Add<'_>,
 ) {
     let wide = gated.streams * hidden;
-    add(format!("{prefix}.hc_norm"), &[wide], plain);
-    add(format!("{prefix}.input_mix_weight_down"), &[gated.rank, wide], trunk);
-    add(format!("{prefix}.input_mix_weight_up"), &[wide, gated.rank], trunk);
+    add(format!("{prefix}.hc_norm"), &[wide], stored.plain);
+    add(format!("{prefix}.input_mix_weight_down"), &[gated.rank, wide], stored.matrices);
+    add(format!("{prefix}.input_mix_weight_up"), &[wide, gated.rank], stored.matrices);
 }
 
 /// What a layer has beyond its mixer and its experts.
-pub(super) fn layer(
-    model: &ModelConfig,
-    layer: usize,
-    (trunk, plain): (Encoding, Encoding),
-    add: &mut Add<'_>,
-) {
+pub(super) fn layer(model: &ModelConfig, layer: usize, stored: Stored, add: &mut Add<'_>) {
     let Some(gated) = &model.gated else { return };
     let (hidden, wide) = (model.hidden, gated.streams * model.hidden);
     let name = |part: &str| format!("layers.{layer}.{part}");
     for block in ["attn", "mlp"] {
         let prefix = name(&format!("{block}_hyper_connection"));
-        site(gated, hidden, &prefix, (trunk, plain), add);
-        add(format!("{prefix}.block_inject_weight"), &[gated.streams, wide], plain);
+        site(gated, hidden, &prefix, stored, add);
+        add(format!("{prefix}.block_inject_weight"), &[gated.streams, wide], stored.plain);
     }
     if let (Some(index), Mixer::Attention) = (&model.index, model.layers[layer].mixer) {
-        add(name("self_attn.indexer.index_qk_proj"), &[index.width(), hidden], trunk);
-        add(name("self_attn.indexer.q_layernorm"), &[index.dim], plain);
-        add(name("self_attn.indexer.k_layernorm"), &[index.dim], plain);
+        add(name("self_attn.indexer.index_qk_proj"), &[index.width(), hidden], stored.matrices);
+        add(name("self_attn.indexer.q_layernorm"), &[index.dim], stored.plain);
+        add(name("self_attn.indexer.k_layernorm"), &[index.dim], stored.plain);
     }
     let Some(ngrams) = &model.ngrams else { return };
     let Some(place) = ngrams.place(layer) else { return };
-    add(name("ple.key_proj"), &[wide, ngrams.width], trunk);
-    add(name("ple.value_proj"), &[hidden, ngrams.width], trunk);
+    add(name("ple.key_proj"), &[wide, ngrams.width], stored.matrices);
+    add(name("ple.value_proj"), &[hidden, ngrams.width], stored.matrices);
     for norm in ["ple.norm_key", "ple.norm_query", "ple.norm_conv"] {
-        add(name(norm), &[wide], plain);
+        add(name(norm), &[wide], stored.plain);
     }
-    add(name("ple.conv1d"), &[wide, ngrams.kernel], plain);
+    add(name("ple.conv1d"), &[wide, ngrams.kernel], stored.plain);
     let rows = usize::try_from(ngrams.hashes[place].rows()).unwrap_or(usize::MAX);
     let table = Encoding::Float(FloatType::Bf16);
     for part in 0..ngrams.parts {

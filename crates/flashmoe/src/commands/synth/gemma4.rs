@@ -4,6 +4,8 @@ use engine::model::config::ModelConfig;
 use kernels::format::Encoding;
 use serde_json::{Value, json};
 
+use super::tensors::Add;
+
 /// The configuration: `[hidden, layers, heads]`, `[kv heads, head size]` of layers with a window and of the others,
 /// window, `[experts, top-k, width]`, width of the dense network, vocabulary.
 fn gemma(
@@ -65,12 +67,7 @@ pub(super) fn tiny() -> Value {
 }
 
 /// What a layer has besides its blocks, but for the norms that other families have as well.
-pub(super) fn norms(
-    model: &ModelConfig,
-    layer: usize,
-    plain: Encoding,
-    add: &mut impl FnMut(String, &[usize], Encoding),
-) {
+pub(super) fn norms(model: &ModelConfig, layer: usize, plain: Encoding, add: &mut Add<'_>) {
     let mut of_layer =
         |part: &str, count: usize| add(format!("layers.{layer}.{part}"), &[count], plain);
     for (side, number) in [("pre", ""), ("pre", "_2"), ("post", ""), ("post", "_1"), ("post", "_2")]

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use engine::model::config::ModelConfig;
-use kernels::format::Encoding;
 use serde_json::Value;
 
+use super::tensors::{Add, Stored};
 use crate::arguments::SynthArguments;
 use crate::failure::Failure;
 
@@ -25,15 +25,11 @@ pub(super) fn asked(
 }
 
 /// What a head has around its layer. Its matrix is stored as router gates are: it decides more than it weighs.
-pub(super) fn tensors(
-    model: &ModelConfig,
-    (matrix, plain): (Encoding, Encoding),
-    add: &mut dyn FnMut(String, &[usize], Encoding),
-) {
+pub(super) fn tensors(model: &ModelConfig, stored: Stored, add: &mut Add<'_>) {
     let (layer, hidden) = (model.trunk_layers(), model.hidden);
     let name = |part: &str| format!("layers.{layer}.{part}");
-    add(name("eh_proj"), &[hidden, 2 * hidden], matrix);
+    add(name("eh_proj"), &[hidden, 2 * hidden], stored.gates);
     for norm in ["enorm", "hnorm", "shared_head.norm"] {
-        add(name(norm), &[hidden], plain);
+        add(name(norm), &[hidden], stored.plain);
     }
 }

@@ -17,6 +17,7 @@ mod latent;
 mod plain;
 mod shape;
 mod sigmoid;
+mod tensors;
 mod values;
 
 use std::io::Write;

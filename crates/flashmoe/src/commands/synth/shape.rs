@@ -1,17 +1,16 @@
-//! The shapes that `synth` knows: configuration, tensors and encodings of each.
+//! The shapes that `synth` knows: configuration and encodings of each.
 //!
-//! Names and shapes are those of the published checkpoints; the tensor list follows from the
+//! Names and shapes are those of the published checkpoints; the tensors (`tensors.rs`) follow from the
 //! configuration alone, so any config.json of a supported family will do.
 
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use engine::model::config::{Family, FeedForward, LayerSpec, Mixer, ModelConfig};
-use engine::model::router::Score;
+use engine::model::config::{Family, LayerSpec, ModelConfig};
 use kernels::format::{BlockFormat, Encoding, FloatType};
 use serde_json::{Value, json};
 use store::format::deepseek_v4::TABLE;
-use store::format::{Configuration, Element, Integer, Projection, ProjectionShape};
+use store::format::{Configuration, Element, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
@@ -143,12 +142,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         &mut config
     };
     if let Some(layers) = arguments.layers {
-        text["num_hidden_layers"] = layers.into();
-        if let Some(kinds) = text.get("layer_types").and_then(Value::as_array) {
-            let kinds: Vec<Value> =
-                kinds.iter().cycle().take(usize::from(layers)).cloned().collect();
-            text["layer_types"] = kinds.into();
-        }
+        set_layers(text, layers);
     }
     for stale in ["quantization", "quantization_config"] {
         config.as_object_mut().map(|object| object.shift_remove(stale));
@@ -161,7 +155,7 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         let reason = "--layout native: packs have no place for rows of n-grams; use --layout mlx";
         return Err(Failure::usage(reason.to_owned()).into());
     }
-    let tensors = tensors(&model, arguments)?;
+    let tensors = super::tensors::of(&model, arguments)?;
     let encoding = encoding(arguments.experts, arguments.group)?;
     let (inner, hidden) = (model.moe.intermediate, model.hidden);
     let wide = ProjectionShape { rows: inner, columns: hidden, encoding };
@@ -178,26 +172,12 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
         config["quantization"] = quantization.clone();
         config["quantization_config"] = quantization;
     }
-    let expert = |name, columns| Values::of(name, columns);
     Ok(Shape {
-        values: tensors
-            .iter()
-            .map(|tensor| {
-                let columns = *tensor.shape.last().unwrap_or(&1);
-                match &*tensor.name {
-                    name if name.ends_with(TABLE) => {
-                        Values::Ids { columns, below: model.moe.experts }
-                    }
-                    // Embeddings that are the head as well have its values; their factor makes up for it.
-                    "embed_tokens" if model.tied_head => Values::of("lm_head", columns),
-                    name => Values::of(name, columns),
-                }
-            })
-            .collect(),
+        values: tensors.iter().map(|tensor| values(&model, tensor)).collect(),
         expert_values: [
-            expert("gate_proj", hidden),
-            expert("up_proj", hidden),
-            expert("down_proj", inner),
+            Values::of("gate_proj", hidden),
+            Values::of("up_proj", hidden),
+            Values::of("down_proj", inner),
         ],
         model: GeneratedModel {
             config,
@@ -209,6 +189,26 @@ pub(super) fn resolve(arguments: &SynthArguments) -> Result<Shape> {
             distinct: arguments.distinct.map(usize::from),
         },
     })
+}
+
+/// Another number of layers, of the kinds that there are.
+fn set_layers(text: &mut Value, layers: u16) {
+    text["num_hidden_layers"] = layers.into();
+    if let Some(kinds) = text.get("layer_types").and_then(Value::as_array) {
+        let kinds: Vec<Value> = kinds.iter().cycle().take(usize::from(layers)).cloned().collect();
+        text["layer_types"] = kinds.into();
+    }
+}
+
+/// The distribution of a tensor outside the routed experts.
+fn values(model: &ModelConfig, tensor: &GeneratedTensor) -> Values {
+    let columns = *tensor.shape.last().unwrap_or(&1);
+    match &*tensor.name {
+        name if name.ends_with(TABLE) => Values::Ids { columns, below: model.moe.experts },
+        // Embeddings that are the head as well have its values; their factor makes up for it.
+        "embed_tokens" if model.tied_head => Values::of("lm_head", columns),
+        name => Values::of(name, columns),
+    }
 }
 
 fn read_config(path: &Path) -> Result<Value> {
@@ -364,7 +364,7 @@ fn gpt_oss(
     })
 }
 
-fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
+pub(super) fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
     let encoding = match stored {
         StoredAs::Bits(bits) => Encoding::Affine { bits, group, scale: FloatType::Bf16 },
         StoredAs::Bf16 => Encoding::Float(FloatType::Bf16),
@@ -377,180 +377,6 @@ fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
     };
     encoding.check(0).map_err(|error| Failure::usage(format!("--group: {error}")))?;
     Ok(encoding)
-}
-
-/// Everything outside the routed experts.
-fn tensors(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<GeneratedTensor>> {
-    if matches!(arguments.trunk, StoredAs::Mxfp4Planes) {
-        return Err(Failure::usage("--trunk: mxfp4:planes is for experts".to_owned()).into());
-    }
-    let trunk = encoding(arguments.trunk, arguments.group)?;
-    // Converters keep router gates at 8 bits: a wrong expert costs more than a rough one.
-    let gates = match arguments.trunk {
-        StoredAs::Bits(_) => encoding(StoredAs::Bits(8), arguments.group)?,
-        StoredAs::Blocks(_) => encoding(StoredAs::F32, arguments.group)?,
-        StoredAs::Fp8(_) => encoding(StoredAs::Bf16, arguments.group)?,
-        _ => trunk,
-    };
-    // Publishers of 8-bit floats leave both ends in bf16.
-    let ends = if matches!(arguments.trunk, StoredAs::Fp8(_)) { gates } else { trunk };
-    let plain = Encoding::Float(FloatType::Bf16);
-    let mut all = Vec::new();
-    let mut add = |name: String, shape: &[usize], encoding: Encoding| {
-        let element = match name.ends_with(TABLE) {
-            true => Element::Whole(Integer::I64),
-            false => encoding.into(),
-        };
-        all.push(GeneratedTensor { name, shape: shape.to_vec(), element });
-    };
-    let (hidden, moe) = (model.hidden, &model.moe);
-    add("embed_tokens".to_owned(), &[model.vocabulary, hidden], ends);
-    for (layer, spec) in model.layers.iter().enumerate() {
-        let (name, attention) =
-            (|part: &str| format!("layers.{layer}.{part}"), model.attention_of(layer));
-        flash_next::layer(model, layer, (trunk, plain), &mut add);
-        if model.gated.is_none() {
-            add(name("input_layernorm"), &[hidden], plain);
-        }
-        if let Some(hyper) = &model.hyper {
-            for part in ["attn_hc", "ffn_hc"] {
-                let outputs = (hyper.outputs(), 3);
-                deepseek_v4::site(hyper, hidden, &name(part), outputs, &mut add);
-            }
-        }
-        if let Some(shape) = &model.compressed {
-            deepseek_v4::attention(model, shape, layer, (trunk, plain), &mut add);
-        }
-        match (spec.mixer, &model.delta, &model.latent) {
-            (Mixer::Compressed(_), ..) => {}
-            (Mixer::Latent, _, Some(latent)) => {
-                let heads = attention.query_heads;
-                let queries = heads * (latent.plain_dim + attention.rope.dims);
-                match latent.query_rank {
-                    None => add(name("self_attn.q_proj"), &[queries, hidden], trunk),
-                    Some(rank) => {
-                        add(name("self_attn.q_a_proj"), &[rank, hidden], trunk);
-                        add(name("self_attn.q_a_layernorm"), &[rank], plain);
-                        add(name("self_attn.q_b_proj"), &[queries, rank], trunk);
-                    }
-                }
-                let row = [attention.head_dim, hidden];
-                add(name("self_attn.kv_a_proj_with_mqa"), &row, trunk);
-                add(name("self_attn.kv_a_layernorm"), &[latent.rank], plain);
-                let both = heads * (latent.plain_dim + latent.value_dim);
-                add(name("self_attn.kv_b_proj"), &[both, latent.rank], trunk);
-                let values = heads * latent.value_dim;
-                add(name("self_attn.o_proj"), &[hidden, values], trunk);
-            }
-            (Mixer::DeltaNet, Some(delta), _) => {
-                let (heads, width) = (delta.value_heads, delta.value_width());
-                let taps = [delta.channels(), delta.convolution_kernel];
-                let rates = Encoding::Float(FloatType::F32);
-                let inputs = match model.family {
-                    Family::Qwen3Next => {
-                        &[("qkvz", delta.channels() + width), ("ba", 2 * heads)][..]
-                    }
-                    _ => &[("qkv", delta.channels()), ("z", width), ("a", heads), ("b", heads)],
-                };
-                for (part, rows) in inputs {
-                    add(name(&format!("linear_attn.in_proj_{part}")), &[*rows, hidden], trunk);
-                }
-                add(name("linear_attn.conv1d"), &taps, plain);
-                add(name("linear_attn.A_log"), &[heads], rates);
-                add(name("linear_attn.dt_bias"), &[heads], plain);
-                add(name("linear_attn.norm"), &[delta.value_dim], plain);
-                add(name("linear_attn.out_proj"), &[hidden, width], trunk);
-            }
-            _ => {
-                let (queries, keys) = (attention.query_width(), attention.key_width());
-                let query_rows = queries * (1 + usize::from(attention.output_gate));
-                add(name("self_attn.q_proj"), &[query_rows, hidden], trunk);
-                add(name("self_attn.k_proj"), &[keys, hidden], trunk);
-                if attention.values != engine::model::config::Values::NormedKeys {
-                    add(name("self_attn.v_proj"), &[keys, hidden], trunk);
-                }
-                if attention.head_norms {
-                    add(name("self_attn.q_norm"), &[attention.head_dim], plain);
-                    add(name("self_attn.k_norm"), &[attention.head_dim], plain);
-                }
-                if attention.whole_norms {
-                    add(name("self_attn.q_norm"), &[queries], plain);
-                    add(name("self_attn.k_norm"), &[keys], plain);
-                }
-                if attention.biases {
-                    let rows = [("q", query_rows), ("k", keys), ("v", keys)];
-                    for (part, rows) in rows {
-                        add(name(&format!("self_attn.{part}_proj.bias")), &[rows], plain);
-                    }
-                }
-                if attention.output_bias {
-                    add(name("self_attn.o_proj.bias"), &[hidden], plain);
-                }
-                if attention.sinks {
-                    add(name("self_attn.sinks"), &[attention.query_heads], plain);
-                }
-                add(name("self_attn.o_proj"), &[hidden, queries], trunk);
-            }
-        }
-        if model.gated.is_none() {
-            add(name("post_attention_layernorm"), &[hidden], plain);
-        }
-        if let FeedForward::Dense { inner } | FeedForward::Both { inner } = spec.feed_forward {
-            add(name("mlp.gate_proj"), &[inner, hidden], trunk);
-            add(name("mlp.up_proj"), &[inner, hidden], trunk);
-            add(name("mlp.down_proj"), &[hidden, inner], trunk);
-        }
-        match spec.feed_forward {
-            FeedForward::Dense { .. } => continue,
-            FeedForward::Both { .. } => gemma4::norms(model, layer, plain, &mut add),
-            FeedForward::Mixture => {}
-        }
-        if moe.router.score != Score::Softmax {
-            let float = Encoding::Float(FloatType::F32);
-            add(name("mlp.gate"), &[moe.experts, hidden], gates);
-            if layer < moe.hashed_layers {
-                add(name(&format!("mlp{TABLE}")), &[model.vocabulary, moe.top_k], float);
-            } else {
-                add(name("mlp.gate.e_score_correction_bias"), &[moe.experts], float);
-            }
-        } else if moe.router.bias {
-            add(name("mlp.router"), &[moe.experts, hidden], gates);
-            add(name("mlp.router.bias"), &[moe.experts], plain);
-        } else {
-            add(name("mlp.gate"), &[moe.experts, hidden], gates);
-        }
-        if moe.biases {
-            let width = 2 * moe.intermediate;
-            add(name("mlp.experts.gate_up_proj_bias"), &[moe.experts, width], plain);
-            add(name("mlp.experts.down_proj_bias"), &[moe.experts, hidden], plain);
-        }
-        if let Some(shared) = moe.shared_intermediate {
-            let module = if moe.shared_gate { "shared_expert" } else { "shared_experts" };
-            add(name(&format!("mlp.{module}.gate_proj")), &[shared, hidden], trunk);
-            add(name(&format!("mlp.{module}.up_proj")), &[shared, hidden], trunk);
-            add(name(&format!("mlp.{module}.down_proj")), &[hidden, shared], trunk);
-            if moe.shared_gate {
-                add(name("mlp.shared_expert_gate"), &[1, hidden], gates);
-            }
-        }
-    }
-    if model.head {
-        super::head::tensors(model, (gates, plain), &mut add);
-    }
-    if let Some(hyper) = &model.hyper {
-        deepseek_v4::site(hyper, hidden, "hc_head", (hyper.streams, 1), &mut add);
-    }
-    match &model.gated {
-        Some(gated) => {
-            let encodings = (trunk, plain);
-            flash_next::site(gated, hidden, "hyper_connection_mixer", encodings, &mut add);
-        }
-        None => add("norm".to_owned(), &[hidden], plain),
-    }
-    if !model.tied_head {
-        add("lm_head".to_owned(), &[model.vocabulary, hidden], ends);
-    }
-    Ok(all)
 }
 
 /// `quantization` of config.json: the trunk's scheme (or the experts', where the trunk has none), and

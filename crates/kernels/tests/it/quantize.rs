@@ -1,7 +1,8 @@
-//! Errors against theory, exactness where it is possible, and the order of the methods.
+//! Affine group quantisation: errors against theory, exactness where it is possible, and the order of the methods.
 
-use super::*;
-use crate::format::{Matrix, decode_row};
+use kernels::format::{Encoding, FloatType, Matrix, decode_row, pack, unpack};
+use kernels::quantize::{Encoded, Error, Method, QuantizeError, encode};
+use kernels::{bf16_from_f32, f32_from_bf16};
 
 struct Random(u64);
 
@@ -42,6 +43,23 @@ fn relative(values: &[f32], columns: usize, encoding: Encoding, method: Method) 
     error.relative()
 }
 
+/// Scale, bias and codes of one group whose parameters are not rounded.
+fn one_group(values: &[f32], bits: u8, method: Method) -> (f32, f32, Vec<u8>) {
+    let encoding = affine(bits, values.len() as u16, FloatType::F32);
+    let (mut weight, mut scale, mut bias) =
+        (vec![0; values.len() * usize::from(bits) / 8], [0; 4], [0; 4]);
+    let mut out = Encoded { weight: &mut weight, scales: &mut scale, biases: &mut bias };
+    encode(values, values.len(), encoding, method, &mut out).unwrap();
+    let mut codes = vec![0; values.len()];
+    unpack(&weight, bits, 0, &mut codes);
+    (f32::from_le_bytes(scale), f32::from_le_bytes(bias), codes)
+}
+
+/// What a parameter becomes when it is stored as bfloat16.
+fn rounded(value: f32) -> f32 {
+    f32_from_bf16(bf16_from_f32(value))
+}
+
 #[test]
 fn packing_is_the_inverse_of_unpacking() {
     let mut random = Random(7);
@@ -53,7 +71,7 @@ fn packing_is_the_inverse_of_unpacking() {
         pack(&values, bits, &mut stream);
         for first in [0, 1, 31, 32, 50] {
             let mut back = vec![0; 96 - first];
-            crate::format::unpack(&stream, bits, first, &mut back);
+            unpack(&stream, bits, first, &mut back);
             assert_eq!(&values[first..], back, "{bits} bits from {first}");
         }
     }
@@ -117,13 +135,12 @@ fn minmax_follows_mlx_in_sign_and_edge() {
     // scale is negative: -(3 + 1) / 3, steps = round(3 / -1.333) = -2, scale = 3 / -2.
     let mut values = [0.0f32; 32];
     (values[0], values[1]) = (3.0, -1.0);
-    let mut q = [0u8; 32];
-    let (scale, bias) = group::encode(&values, 2, Method::MinMax, FloatType::F32, &mut q);
+    let (scale, bias, q) = one_group(&values, 2, Method::MinMax);
     assert_eq!((scale, bias), (-1.5, 3.0));
     assert_eq!((q[0], q[1], q[2]), (0, 3, 2));
     // Mirrored: the minimum is the edge and the scale positive.
     let values = values.map(|v| -v);
-    let (scale, bias) = group::encode(&values, 2, Method::MinMax, FloatType::F32, &mut q);
+    let (scale, bias, _) = one_group(&values, 2, Method::MinMax);
     assert_eq!((scale, bias), (1.5, -3.0));
 }
 
@@ -137,12 +154,11 @@ fn truncated_parameters_differ_little_from_rounded_ones() {
     for (bits, least, most) in [(2, 0.99, 1.01), (4, 0.99, 1.01), (8, 0.9, 0.99)] {
         let (mut cut, mut round) = (Error::default(), Error::default());
         for values in values.chunks(64) {
-            let mut q = [0u8; 64];
-            let method = Method::SeedMinMax;
-            let (s, b) = group::encode(values, bits, method, FloatType::F32, &mut q);
-            let decode = |s: f32, b: f32| q.map(|q| f32::from(q) * s + b);
+            let (s, b, q) = one_group(values, bits, Method::SeedMinMax);
+            let decode =
+                |s: f32, b: f32| q.iter().map(|&q| f32::from(q) * s + b).collect::<Vec<_>>();
             cut.add(values, &decode(truncate(s), truncate(b)));
-            round.add(values, &decode(rounded(FloatType::Bf16, s), rounded(FloatType::Bf16, b)));
+            round.add(values, &decode(rounded(s), rounded(b)));
         }
         let ratio = round.rmse() / cut.rmse();
         assert!((least..most).contains(&ratio), "{bits} bits: rounded over truncated {ratio:.4}");

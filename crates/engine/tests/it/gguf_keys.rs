@@ -1,10 +1,11 @@
-//! Goal: no value of a key of a GGUF file is misread in silence, whatever the architecture. Method: a file of every
-//! architecture that is read, as the reference's converter writes it but for the data (gguf_architectures.txt), is given
-//! every key that any of them has, and those that change the computation elsewhere, in every type and range.
+//! Goal: no value of a key of a GGUF file is misread in silence, whatever the architecture. Method: a file of
+//! every architecture that is read, as the reference's converter writes it but for the data
+//! (gguf_architectures.txt), is given every key that any of them has, and those that change the computation
+//! elsewhere, in every type and range.
 //!
-//! Each value must be refused in one line, or leave the model exactly what it was, or be another model where the key is
-//! declared to say what nothing else does, and then the configuration must have that very value. What a key means beyond
-//! its number, and what its absence means, is listed here.
+//! Each value must be refused in one line, or leave the model exactly what it was, or be another model where the key
+//! is declared to say what nothing else does, and then the configuration must have that very value. What a key means
+//! beyond its number, and what its absence means, is listed here.
 //!
 //! The ordinary run tries a part of the values, another part for each key; `FLASHMOE_CAMPAIGN=1` tries all and says how
 //! many there were.

@@ -350,8 +350,8 @@ fn extremes(scale: &str) -> Vec<(Vec<u8>, bool)> {
     all.chain(none.map(|value| (bytes(value), false))).chain([(smallest, true)]).collect()
 }
 
-/// A scale that is a number, zero, negative or huge, is what the publisher's is and goes into a pack to the bit; what is
-/// none is found by `verify`, named, and never packed.
+/// A scale that is a number, zero, negative or huge, is what the publisher's is and goes into a pack to the bit; what
+/// is none is found by `verify`, named, and never packed.
 #[test]
 fn scales_at_the_ends_of_their_range_are_kept_or_refused() {
     let mut tried = 0;

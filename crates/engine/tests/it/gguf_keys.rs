@@ -23,7 +23,7 @@ use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue, Q8_0};
 use crate::configuration::{LINE_BYTES_MAX, is_campaign, meaning};
 
 /// Of how many values one is tried in the ordinary run.
-const PART: usize = 24;
+const PART: usize = 32;
 
 /// Keys that change what is computed where an architecture has them, after its name.
 const FURTHER: [&str; 20] = [
@@ -66,7 +66,12 @@ const DERIVED: [(&str, &str, &str); 12] = [
 ];
 
 /// Keys for which zero is as good as absent.
-const ZERO: [&str; 3] = ["expert_group_count", "expert_group_used_count", "expert_weights_scale"];
+const ZERO: [&str; 4] = [
+    "expert_group_count",
+    "expert_group_used_count",
+    "expert_weights_scale",
+    "final_logit_softcapping",
+];
 
 /// Keys whose absence is another model than the file's value: architecture, key, and what it means.
 const ABSENT: [(&str, &str, &str); 7] = [

@@ -1,5 +1,5 @@
 """A campaign of faults against a server of the demo model: eight clients whose answers are compared to the bit, and
-beside them cancels, hostile bodies, pipes and rubbish in the place of kept prompts, a template's process that is stopped
+meanwhile cancels, hostile bodies, pipes and rubbish in the place of kept prompts, a template's process that is stopped
 or killed, and a second server on the same shared folder. As root also what a system does to a server:
 
     the shared folder hangs, is slow, fails with EIO or is full; the folder of kept prompts fails or is full; the model's

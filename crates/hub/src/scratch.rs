@@ -86,7 +86,8 @@ impl Cache {
 
 /// Removes a folder whose process is gone.
 fn remove_if_left(path: &Path) {
-    // The lock is the first file of a folder and the last that goes: where there are others and it is not, none will be.
+    // The lock is the first file of a folder and the last that goes: where there are others and it is not, none will
+    // be.
     let filled = is_filled(path);
     match open_regular(&path.join(LOCK), Links::Refused) {
         Ok(lock) => {

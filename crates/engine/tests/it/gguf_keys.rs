@@ -1,10 +1,11 @@
-//! Goal: no value of a key of a GGUF file is misread in silence, whatever the architecture. Method: a file of every
-//! architecture that is read, as the reference's converter writes it but for the data (gguf_architectures.txt), is given
-//! every key that any of them has, and those that change the computation elsewhere, in every type and range.
+//! Goal: no value of a key of a GGUF file is misread in silence, whatever the architecture. Method: a file of
+//! every architecture that is read, as the reference's converter writes it but for the data
+//! (gguf_architectures.txt), is given every key that any of them has, and those that change the computation
+//! elsewhere, in every type and range.
 //!
-//! Each value must be refused in one line, or leave the model exactly what it was, or be another model where the key is
-//! declared to say what nothing else does, and then the configuration must have that very value. What a key means beyond
-//! its number, and what its absence means, is listed here.
+//! Each value must be refused in one line, or leave the model exactly what it was, or be another model where the key
+//! is declared to say what nothing else does, and then the configuration must have that very value. What a key means
+//! beyond its number, and what its absence means, is listed here.
 //!
 //! The ordinary run tries a part of the values, another part for each key; `FLASHMOE_CAMPAIGN=1` tries all and says how
 //! many there were.
@@ -22,7 +23,7 @@ use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue, Q8_0};
 use crate::configuration::{LINE_BYTES_MAX, is_campaign, meaning};
 
 /// Of how many values one is tried in the ordinary run.
-const PART: usize = 24;
+const PART: usize = 32;
 
 /// Keys that change what is computed where an architecture has them, after its name.
 const FURTHER: [&str; 20] = [
@@ -65,7 +66,12 @@ const DERIVED: [(&str, &str, &str); 12] = [
 ];
 
 /// Keys for which zero is as good as absent.
-const ZERO: [&str; 3] = ["expert_group_count", "expert_group_used_count", "expert_weights_scale"];
+const ZERO: [&str; 4] = [
+    "expert_group_count",
+    "expert_group_used_count",
+    "expert_weights_scale",
+    "final_logit_softcapping",
+];
 
 /// Keys whose absence is another model than the file's value: architecture, key, and what it means.
 const ABSENT: [(&str, &str, &str); 7] = [

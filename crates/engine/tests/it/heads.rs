@@ -13,6 +13,7 @@ use engine::backend::{PAGE_TOKENS, Run, SequenceId, Uncancelled, cuda, gpu};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
 use engine::model::Model;
+use engine::model::config::Mixer;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use store::format::read_safetensors_header;
@@ -292,6 +293,40 @@ fn one_kind_of_gpu_computes_a_head_and_the_other_refuses_it_by_the_name_of_its_o
         let why = gpu::check_model(&config, &program, &catalog, &shapes).unwrap_err().to_string();
         assert!(why.contains("norms of a pair") && why.contains("--device cpu"), "{why}");
     }
+}
+
+#[test]
+fn a_gpu_counts_the_outputs_that_a_head_keeps() {
+    let case = CASES[0];
+    let [trunk, head] = ["", processor::HEAD].map(|head| {
+        let (checkpoint, config) = processor::opened(&format!("{case}{head}"));
+        let mut catalog = Catalog::new(&checkpoint);
+        Model::declare(&config, &mut catalog).unwrap();
+        let options = cuda::CudaOptions {
+            layers: 0..config.layers.len(),
+            batch_tokens: 64,
+            logit_rows: 8,
+            sequences: 3,
+            snapshots: 0,
+            snapshot_pages: 0,
+            context: CONTEXT,
+            kv_type: KvType::F16,
+            top_k: config.moe.top_k,
+            prediction: cuda::Prediction::Off,
+            round_tokens: ROUND_TOKENS,
+        };
+        (cuda::CudaRequirements::of(&config, &catalog, &options, 4096, true), config)
+    });
+    let (hidden, layers) = (trunk.1.hidden as u64, trunk.1.layers.len());
+    // A ring of 32 rows with room for a token's id, for each sequence.
+    assert_eq!(head.0.recurrent - trunk.0.recurrent, 3 * 32 * (hidden + 1) * 4);
+    let attention = trunk.1.layers.iter().filter(|it| it.mixer == Mixer::Attention).count() as u64;
+    assert!(attention > 0 && layers > attention as usize, "{case}");
+    let one = trunk.0.key_values / attention;
+    assert_eq!(head.0.key_values - trunk.0.key_values, one, "keys and values of one layer more");
+    // Pairs of a batch's tokens, and what a draft has for itself.
+    let least = 64 * 3 * hidden * 4 + 2 * hidden * 4;
+    assert!(head.0.activations - trunk.0.activations >= least, "{head:?} {trunk:?}");
 }
 
 #[test]

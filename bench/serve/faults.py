@@ -20,7 +20,6 @@ import json
 import os
 import pathlib
 import random
-import resource
 import shutil
 import signal
 import socket
@@ -79,6 +78,17 @@ class Server:
     def may_fail(self, begun):
         """Whether a request that began then may have failed."""
         return self.excused > 0 or self.excused_until > begun
+
+    def limit(self, which):
+        """The soft limit of descriptors (`nofile`) or threads (`nproc`), as /proc has it."""
+        name = {"nofile": "Max open files", "nproc": "Max processes"}[which]
+        lines = pathlib.Path(f"/proc/{self.child.pid}/limits").read_text().splitlines()
+        return next(line.removeprefix(name).split()[0] for line in lines if line.startswith(name))
+
+    def set_limit(self, which, soft):
+        # As its own user: root may lack the right to change another user's limits.
+        command = ["prlimit", f"--pid={self.child.pid}", f"--{which}={soft}:"]
+        subprocess.run(command, user=USER, group=USER, extra_groups=[], check=True)
 
     def helpers(self):
         """Processes that a thread of the server has started: those of templates."""
@@ -301,24 +311,24 @@ class Campaign:
         self.probe(self.servers[0], "model eio")
 
     def limited(self, server, which, soft, kind):
-        hard = resource.prlimit(server.child.pid, which)[1]
+        before = server.limit(which)
         with self.excuse(server):
-            resource.prlimit(server.child.pid, which, (min(soft, hard), hard))
+            server.set_limit(which, soft)
             try:
                 if self.random.random() < 0.3:
                     for child in server.helpers():
                         self.signal(child, signal.SIGKILL)
                 time.sleep(self.random.uniform(0.1, 1))
             finally:
-                resource.prlimit(server.child.pid, which, (hard, hard))
+                server.set_limit(which, before)
         self.probe(server, kind)
 
     def descriptors(self, server):
         _, files = server.facts()
-        self.limited(server, resource.RLIMIT_NOFILE, max(files - 8 + self.random.randrange(12), 4), "descriptors")
+        self.limited(server, "nofile", max(files - 8 + self.random.randrange(12), 4), "descriptors")
 
     def threads(self, server):
-        self.limited(server, resource.RLIMIT_NPROC, 1, "threads")
+        self.limited(server, "nproc", 1, "threads")
 
     def run(self, faults, minutes, only):
         kinds = [(self.cancel, 58), (self.rubbish, 21), (self.kept, 12), (self.clock, 1), (self.template, 1)]

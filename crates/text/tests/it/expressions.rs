@@ -225,6 +225,10 @@ fn try_one(steps: &Value, texts: &[String], counts: &mut Counts) {
         }
     };
     counts.taken += 1;
+    // Others leave out what the library's do, as a file may ask for.
+    let keeps = steps["pretokenizers"].as_array().unwrap().iter().all(|step| {
+        step["type"] != "Split" || (step["behavior"] == "Isolated" && step["invert"] == false)
+    });
     for text in texts {
         let begun = Instant::now();
         let found = std::panic::catch_unwind(AssertUnwindSafe(|| tokenizer.encode(text)));
@@ -234,7 +238,7 @@ fn try_one(steps: &Value, texts: &[String], counts: &mut Counts) {
         counts.longest = counts.longest.max(took);
         counts.texts += 1;
         match found {
-            Ok(ids) => assert!(tokenizer.decode(&ids) == *text, "other words by {steps}"),
+            Ok(ids) => assert!(!keeps || tokenizer.decode(&ids) == *text, "other words by {steps}"),
             Err(error) => {
                 assert!(matches!(error, TextError::Encode { .. }), "{error}");
                 one_line(&error.to_string());
@@ -245,6 +249,7 @@ fn try_one(steps: &Value, texts: &[String], counts: &mut Counts) {
 }
 
 #[test]
+#[ignore = "a campaign by hand"]
 fn expressions_are_refused_or_divide_every_text_into_itself() {
     let asked = std::env::var("FLASHMOE_CAMPAIGN").ok();
     let many =

@@ -193,7 +193,8 @@ __device__ inline void leave_choice(const RouteArguments& a, uint32_t token, uin
 
 // Logits of a token's experts, those that a lane has: of experts lane, lane + 32, ..
 template <int ROUTE_KEPT>
-__device__ inline void load_logits(const RouteArguments& a, uint32_t token, uint32_t lane, float (&scores)[ROUTE_KEPT]) {
+__device__ inline void load_logits(const RouteArguments& a, uint32_t token, uint32_t lane,
+                                   float (&scores)[ROUTE_KEPT]) {
     const float* logits = (a.replaced ? a.replaced : a.logits) + size_t(token) * a.experts;
 #pragma unroll
     for (int j = 0; j < ROUTE_KEPT; j++) {

@@ -1,6 +1,5 @@
-// The kernels of a step of few tokens. Each does what lies between two points where the whole device has
-// to wait: norm and products and convolution; routing's input and the shared expert; the experts. Plain counterparts,
-// one operation each, are in linear.cu, mixer.cu and mixture.cu.
+// The kernels of a step of few tokens. Each does what lies between two points where the whole device has to wait. Plain
+// counterparts, one operation each, are in linear.cu, mixer.cu and mixture.cu.
 #include "halves.cuh"
 
 struct StepJob {
@@ -32,8 +31,7 @@ struct StepLinearArguments {
     StepJob job[STEP_JOBS];
 };
 
-// Taps of the convolutions that models have.
-constexpr int NEAR_TAPS = 4;
+constexpr int NEAR_TAPS = 4;  // of the convolutions that models have
 
 // Causal convolution of one channel of one token that is a run of its own, and the tail after it.
 __device__ inline float convolve_channel(const StepLinearArguments& a, uint32_t token, uint32_t channel,
@@ -85,8 +83,7 @@ __device__ inline float added_to(const StepJob& job, uint32_t token, uint32_t ro
     return job.kind == ADD ? __ldcg(job.out + size_t(token) * job.matrix.rows + row) : 0.0f;
 }
 
-// What becomes of a row's products (and of the second matrix's), of a vector that has still to be multiplied by
-// `factor`; `before` is what `added_to` gives.
+// Finishes a row's products (the second matrix's too) of a vector without its `factor`; `before`: as of `added_to`.
 __device__ inline void finish_row(const StepLinearArguments& a, const StepJob& job, uint32_t token, uint32_t row,
                                   float sum, float other, float factor, float before) {
     uint32_t rows = job.matrix.rows;
@@ -214,8 +211,7 @@ __device__ inline void step_linear_job(const StepLinearArguments& a, const StepJ
     }
 }
 
-// Grid: (blocks of all jobs, tokens), 512 threads; shared: the staged vector. ANY: also of widths other than 4 and 8,
-// whose code would cost the usual ones registers.
+// Grid: (blocks of all jobs, tokens), 512 threads; shared: the staged vector. ANY: more widths, which take registers.
 template <bool ANY>
 __device__ inline void step_linear_block(const StepLinearArguments& a) {
     extern __shared__ float staged[];
@@ -267,10 +263,9 @@ struct StepExpertArguments {
     uint32_t per_pass;           // tokens that `several_inner*` multiplies at once
 };
 
-// A warp's share of the experts' first half: which rows of gate and up in each round, and which of the columns. Where
-// all row tiles of all experts run at the same time, four warps take 16 rows of gate and four the same of up; where
-// they do not (NARROW), eight warps take 8 rows of each as one tile, and a block takes several of those, so that it
-// stages the stream once and no wave is left half empty.
+// A warp's share of the experts' first half: rows of gate and up in each round, and columns. Where all row tiles run at
+// the same time, four warps take 16 rows of gate and four the same of up. Where they do not (NARROW), eight warps take
+// 8 rows of each, and a block takes several such tiles: it stages the stream once, and no wave is left half empty.
 template <bool NARROW>
 struct InnerShare {
     static constexpr uint32_t SHARES = NARROW ? 3 : 2, SPLITS = 1 << SHARES, HEIGHT = NARROW ? 8 : 16;
@@ -439,8 +434,7 @@ __device__ inline void load_routed(Unit<BITS> (&units)[EXPERT_BATCH<BITS>], cons
     load_units<BITS, PAIRED_EXPERT<BITS>>(units, pieces, pieces, lane, places);
 }
 
-// Rounds of 2048 values that are asked for together.
-constexpr int OUTER_TOGETHER = 2;
+constexpr int OUTER_TOGETHER = 2;  // rounds of 2048 values that are asked for together
 
 __device__ inline void stage_outer(const OuterStage& s, float* staged) {
     // Whole units: the vectors of the routed experts lie one after another, and so do they here.
@@ -468,8 +462,7 @@ __device__ inline void stage_outer(const OuterStage& s, float* staged) {
     stage_zeros(staged, s.every * 4 * STAGED_CHUNK);
 }
 
-// A warp's share of the routed experts: units `first..last`. The first are asked for before the inputs are awaited,
-// unless some expert is still on its way.
+// A warp's share of the routed experts, units `first..last`. `known`: the first are asked for before inputs are there.
 template <int BITS>
 __device__ inline void outer_routed(const OuterStage& s, const Routed& routed, const Matrix& shape, bool known,
                                     uint32_t first, uint32_t last, float* staged, float (&result)[2]) {
@@ -520,9 +513,8 @@ __device__ inline OuterStage outer_stage(const StepExpertArguments& a, uint32_t 
     return s;
 }
 
-// Finds the experts of `token` for the block: thread i of the first `k` passes expert i's matrix to `place`. False when
-// one has failed: what that leaves is undefined, and its reader knows. `known`: all were in memory already, and the
-// inputs are still to be awaited.
+// Finds the experts of `token`: thread i of the first `k` passes expert i's matrix to `place`. False when one has
+// failed, whose reader knows. `known`: all were in memory already, and the inputs are still to be awaited.
 template <typename Place>
 __device__ inline bool find_routed(const StepExpertArguments& a, uint32_t token, float* factors, bool& known,
                                    Place&& place) {

@@ -1,7 +1,7 @@
-// The first half of the experts of a step, which chooses them itself: where every record is in device memory, nothing is
-// asked for and nothing awaited, and a kernel of one warp between the router and the experts would only be one more wait
-// of the whole device. Each block makes the same choice, by the same operations as `route`; the first leaves it for the
-// second half.
+// The first half of the experts of a step, which chooses them itself: where every record is in device memory, nothing
+// is asked for and nothing awaited, and a kernel of one warp between the router and the experts would only be one more
+// wait of the whole device. Each block makes the same choice, by the same operations as `route`; the first leaves it
+// for the second half.
 #include "experts_four.cuh"
 
 struct StepRoutedArguments {

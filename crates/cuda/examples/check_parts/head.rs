@@ -1,5 +1,5 @@
-//! What a draft head has of its own, against plain code: pairs of a token and the trunk's output before it, experts that
-//! are left out, and the way from one draft to the next: a part of the example `check`.
+//! What a draft head has of its own, against plain code: pairs of a token and the trunk's output before it, experts
+//! that are left out, and the way from one draft to the next: a part of the example `check`.
 
 use cuda::PinnedBuffer;
 use cuda::launch::{self, FAILED, OutputRing, Pairs, PairsOf, TakeDraft};

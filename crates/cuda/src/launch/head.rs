@@ -42,8 +42,8 @@ pub struct OutputRing {
 /// What the token of a pair has before it.
 #[derive(Clone, Copy)]
 pub enum PairsOf {
-    /// Runs of a step: outputs of the trunk `[tokens, hidden]`, which the ring keeps, and of each token the first of its
-    /// run. Runs have fewer tokens than the ring has rows.
+    /// Runs of a step: outputs of the trunk `[tokens, hidden]`, which the ring keeps, and of each token the first of
+    /// its run. Runs have fewer tokens than the ring has rows.
     Step(Span<f32>, Span<u32>),
     /// One run of a prompt: the same outputs, and none is kept.
     Prompt(Span<f32>),

@@ -5,6 +5,7 @@
 
 mod auto;
 mod choice;
+mod conversations;
 pub(crate) mod device;
 mod devices;
 mod floor;
@@ -43,6 +44,7 @@ use crate::failure::{Failure, in_words};
 use crate::progress::{say, tell};
 use crate::requantisation;
 use choice::{Choice, gpus_own};
+use conversations::automatic_sequences;
 use device::{DevicePlan, FoundDevice};
 use devices::{PlannedModel, drivers, plan_devices};
 use machine::Memory;
@@ -112,9 +114,6 @@ const TOKENIZER_FACTOR: u64 = 20;
 /// Automatic context: as much as this part of the budget holds, within these bounds.
 const CONTEXT_PART: u64 = 10;
 const CONTEXT_BOUNDS: (usize, usize) = (2048, 32_768);
-/// Automatic number of sequences: at most this many, with this context each where none is asked for.
-const SEQUENCES_MAX: u64 = 4;
-const AGENT_CONTEXT: usize = 16_384;
 /// Automatic number of snapshots: what this share of the budget holds, within these bounds, and one for each
 /// sequence at work.
 const SNAPSHOT_SHARE: f64 = 0.06;
@@ -566,17 +565,6 @@ fn row_cache(config: &ModelConfig, budget: u64) -> u64 {
     (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1).min(all)
 }
 
-/// How many conversations at once: the most, up to four, that leave each the context asked for within a fifth of
-/// the budget, or else a context of agents' first prompts within the automatic part. `tokens` are those whose keys and
-/// values the whole budget would hold. One long conversation is worth more than several that do not fit.
-fn automatic_sequences(tokens: u64, context: Option<usize>, longest: usize) -> usize {
-    let (tokens, each) = match context {
-        Some(context) => (tokens / 5, context),
-        None => (tokens / CONTEXT_PART, AGENT_CONTEXT.min(longest)),
-    };
-    (tokens / (each as u64).max(1)).clamp(1, SEQUENCES_MAX) as usize
-}
-
 /// One thread per processor that this process may run on.
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -587,24 +575,5 @@ pub(crate) fn arithmetic(choice: Option<ArithmeticChoice>) -> Arithmetic {
     match choice {
         None | Some(ArithmeticChoice::Int16) => Arithmetic::Int16,
         Some(ArithmeticChoice::F32) => Arithmetic::F32,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::automatic_sequences;
-
-    #[test]
-    fn long_contexts_go_before_many_of_them() {
-        // 35B-A3B: 40 KiB per token, so 16 GiB hold 419,430.
-        assert_eq!(automatic_sequences(419_430, None, 262_144), 2);
-        assert_eq!(automatic_sequences(419_430, Some(32_768), 262_144), 2);
-        assert_eq!(automatic_sequences(419_430, Some(2048), 262_144), 4);
-        // 6 GiB, and 64.
-        assert_eq!(automatic_sequences(157_286, None, 262_144), 1);
-        assert_eq!(automatic_sequences(1_677_721, None, 262_144), 4);
-        // A model made for short contexts, and one larger than everything.
-        assert_eq!(automatic_sequences(200_000, None, 4096), 4);
-        assert_eq!(automatic_sequences(100, Some(1 << 24), 1 << 24), 1);
     }
 }

@@ -1,11 +1,11 @@
 //! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
 
-use cuda::launch::{self, ExpertStep, FROM_COPY, SharedExpert, StepInput};
+use cuda::launch::{self, ExpertStep, FROM_COPY, Routing, SharedExpert, StepInput};
 use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
 use store::cache::Held;
 use store::{ExpertId, LayerId};
 
-use super::buffers::Sizes;
+use super::buffers::{Floats, Sizes};
 use super::fuse::FusedShared;
 use super::prefetch::Prefetch;
 use super::slots::DeviceSlots;
@@ -256,25 +256,7 @@ impl CudaBackend {
             self.products(self.register(mixture.router_input), &jobs, false)?;
         }
         self.add_router_biases(layer, mixture)?;
-        let drafts = self.drafts_of(layer);
-        let replaced = (self.routing.replaces() && drafts.is_none())
-            .then(|| buffers.replaced.part(layer.index() * tokens * experts, tokens * experts));
-        let place = layer.index() * pairs * 4;
-        let mut route = self.routing_of(layer, mixture, replaced, place, drafts.is_none());
-        if let Some(drafts) = drafts {
-            drafts.redirect(&mut route);
-        }
-        let (device, shapes) = (self.stream.device(), self.experts.shapes(layer));
-        let within = norm.is_some()
-            && drafts.is_none()
-            && !self.experts.residency.can_move()
-            && launch::step_serves_routing(device, shapes, &route);
-        if !within {
-            launch::route(&self.stream, tokens, &route)?;
-        }
-        if drafts.is_some() {
-            launch::leave_out_absent(&self.stream, route.chosen, route.weights, route.addresses)?;
-        }
+        let (route, within) = self.step_routing(layer, norm.is_some(), mixture)?;
         let step = ExpertStep {
             x: normed,
             chosen: route.chosen,
@@ -309,6 +291,37 @@ impl CudaBackend {
         }
         let activation = activation.as_ref();
         launch::experts_activated(&self.stream, tokens, &step, shapes, shared, activation)
+    }
+
+    /// The choice of a step's mixture, and whether its experts make it themselves: only `fused` ones do.
+    fn step_routing(
+        &self,
+        layer: LayerId,
+        fused: bool,
+        mixture: &Mixture,
+    ) -> Result<(Routing, bool), CudaError> {
+        let (tokens, experts) = (self.tokens, self.sizes.experts);
+        let drafts = self.drafts_of(layer);
+        let part = |all: &Floats| all.part(layer.index() * tokens * experts, tokens * experts);
+        let replaced = self.routing.replaces() && drafts.is_none();
+        let replaced = replaced.then(|| part(&self.buffers.replaced));
+        let place = layer.index() * tokens * self.options.top_k * 4;
+        let mut route = self.routing_of(layer, mixture, replaced, place, drafts.is_none());
+        if let Some(drafts) = drafts {
+            drafts.redirect(&mut route);
+        }
+        let (device, shapes) = (self.stream.device(), self.experts.shapes(layer));
+        let within = fused
+            && drafts.is_none()
+            && !self.experts.residency.can_move()
+            && launch::step_serves_routing(device, shapes, &route);
+        if !within {
+            launch::route(&self.stream, tokens, &route)?;
+        }
+        if drafts.is_some() {
+            launch::leave_out_absent(&self.stream, route.chosen, route.weights, route.addresses)?;
+        }
+        Ok((route, within))
     }
 
     /// Everything of the step is launched or recorded: runs it, and does the host's work meanwhile.

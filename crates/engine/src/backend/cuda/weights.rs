@@ -20,14 +20,7 @@ use crate::weights::Catalog;
 /// Refuses shapes that the kernels do not serve.
 pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Result<(), EngineError> {
     check_layers(&options.layers, config)?;
-    let last = options.layers.end - 1;
-    if last + 1 < config.layers.len() && !config.layers[last].feed_forward.has_mixture() {
-        let found = format!(
-            "layer {last}, the last of a stage, has no experts, with which the CUDA backend ends a step: cut behind a \
-             layer with experts"
-        );
-        return Err(EngineError::Request(found));
-    }
+    check_last(config, options)?;
     let refuse = |key, found: usize, limit: usize| {
         let problem = format!("is {found}; the CUDA kernels serve up to {limit}: use --device cpu");
         Err(EngineError::Config { key, problem })
@@ -80,6 +73,19 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     if config.head && options.layers != (0..config.layers.len()) {
         let found = "a head is computed on one device: use --draft ngram";
         return Err(EngineError::Request(found.to_owned()));
+    }
+    Ok(())
+}
+
+/// Refuses layers that a step cannot end with.
+fn check_last(config: &ModelConfig, options: &CudaOptions) -> Result<(), EngineError> {
+    let last = options.layers.end - 1;
+    if last + 1 < config.layers.len() && !config.layers[last].feed_forward.has_mixture() {
+        let found = format!(
+            "layer {last}, the last of a stage, has no experts, with which the CUDA backend ends a step: cut behind a \
+             layer with experts"
+        );
+        return Err(EngineError::Request(found));
     }
     let last = config.trunk_layers() - 1;
     if options.layers.contains(&last) && !config.layers[last].feed_forward.has_mixture() {

@@ -216,9 +216,10 @@ impl Process {
 
     /// Ends it and tells what it said last, or else how it ended.
     fn epitaph(&mut self, error: &io::Error) -> String {
-        // It is ending by itself, as a rule; its own signal says more than ours.
-        let closed = error.kind() == io::ErrorKind::InvalidData;
-        if closed {
+        // It is ending by itself, as a rule; its own signal says more than ours. One that talks nonsense or was stopped
+        // is not.
+        let stays = [io::ErrorKind::InvalidData, io::ErrorKind::ConnectionAborted];
+        if stays.contains(&error.kind()) {
             let _ = self.child.kill();
         }
         let words = self.child.stderr.as_mut().map(last_words).unwrap_or_default();

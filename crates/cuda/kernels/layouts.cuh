@@ -248,6 +248,7 @@ FIELD(TakeDraftArguments, drafted, layouts::Word, 32); FIELD(TakeDraftArguments,
 FIELD(TakeDraftArguments, used, layouts::Word, 48); FIELD(TakeDraftArguments, k, uint32_t, 56);
 FIELD(TakeDraftArguments, padding, uint32_t, 60);
 KERNEL(take_draft, TakeDraftArguments);
+
 STRUCTURE(NormStreamsArguments, 40);
 FIELD(NormStreamsArguments, x, layouts::Word, 0); FIELD(NormStreamsArguments, weight, layouts::Word, 8);
 FIELD(NormStreamsArguments, out, layouts::Word, 16); FIELD(NormStreamsArguments, hidden, uint32_t, 24);

@@ -249,7 +249,7 @@ fn try_one(steps: &Value, texts: &[String], counts: &mut Counts) {
 }
 
 #[test]
-#[ignore = "a campaign by hand"]
+#[ignore = "open: an expression that matches at once and nothing loses text"]
 fn expressions_are_refused_or_divide_every_text_into_itself() {
     let asked = std::env::var("FLASHMOE_CAMPAIGN").ok();
     let many =

@@ -368,8 +368,8 @@ fn scales_at_the_ends_of_their_range_are_kept_or_refused() {
         let trunk = &source.tensors["layers.1.mlp.shared_expert.up_proj"];
         let experts = source.experts[1].as_ref().unwrap();
         let of_experts = experts.experts.iter().flat_map(|expert| expert.scales_biases);
-        let scales = of_experts.chain([trunk.scales_biases]).flatten().map(|(scales, _)| scales);
-        let (first, last) = (scales.clone().next().unwrap(), scales.last().unwrap());
+        let mut scales = of_experts.chain([trunk.scales_biases]).flatten().map(|it| it.0);
+        let (first, last) = (scales.clone().next().unwrap(), scales.next_back().unwrap());
         // Packing takes a while: the last scale of a plane is tried with what is no number.
         for (extent, at, all) in [(first, 0, true), (last, last.length, false)] {
             let path = &source.files[extent.file.0 as usize].path;

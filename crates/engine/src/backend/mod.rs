@@ -13,6 +13,7 @@
 pub mod cpu;
 pub mod cuda;
 pub mod gpu;
+mod ngram_rows;
 mod prepared;
 
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Experts of a head's layer: a draft uses what a device can read at once, and waits for nothing. What it left out is
 //! read meanwhile, and named as soon as the host tier has it.
 //!
-//! No step passes the layer. What drafts used of it is told to the policy with the next step's uses, as visits of their
-//! own kind.
+//! No step passes the layer. The policy learns what drafts used of it with the next step's uses, as visits of their own
+//! kind.
 
 use store::{ExpertId, LayerId};
 

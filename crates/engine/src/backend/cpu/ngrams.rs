@@ -6,11 +6,12 @@ use store::LayerId;
 use store::rows::{RowCounters, RowStore, Ticket};
 
 use super::super::Register;
+use super::super::ngram_rows::{computed, push_run};
 use super::gated_streams::{inverse_rms, norm_row, sigmoid};
 use super::{CpuBackend, CpuOptions};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::model::ngram::{NgramConfig, NgramHash, NgramMixing, taps};
+use crate::model::ngram::{NgramHash, NgramMixing, taps};
 use crate::sequences::Part;
 
 /// The rows of a model's layers of n-grams.
@@ -29,15 +30,6 @@ struct NgramSource {
     wanted: Vec<u64>,
 }
 
-/// The layers of n-grams that are computed, with their hashes.
-fn computed<'a>(
-    ngrams: &'a NgramConfig,
-    options: &'a CpuOptions,
-) -> impl Iterator<Item = (usize, &'a NgramHash)> + Clone {
-    let layers = ngrams.layers.iter().copied().zip(&ngrams.hashes);
-    layers.filter(move |(layer, _)| options.layers.contains(layer))
-}
-
 impl NgramRows {
     /// The rows of `config`'s layers from `stores`, one for each.
     ///
@@ -49,7 +41,7 @@ impl NgramRows {
         stores: Vec<RowStore>,
     ) -> Result<Self, EngineError> {
         let Some(ngrams) = &config.ngrams else { return Ok(Self { layers: Vec::new() }) };
-        let computed = computed(ngrams, options);
+        let computed = computed(ngrams, &options.layers);
         let count = computed.clone().count();
         if stores.len() != count {
             let found = format!("{} stores of rows for {count}", stores.len());
@@ -73,7 +65,8 @@ impl NgramRows {
         // The widest of the floats that a table may hold.
         let row = ngrams.columns() * size_of::<f32>();
         let store = RowStore::required_bytes(row, options.row_cache, rows);
-        computed(ngrams, options).count() as u64 * (store + (rows * size_of::<u64>()) as u64)
+        computed(ngrams, &options.layers).count() as u64
+            * (store + (rows * size_of::<u64>()) as u64)
     }
 
     /// Adds what was counted.
@@ -100,23 +93,12 @@ impl CpuBackend {
 
     /// The rows of all tokens of the batch; those before it are kept with their sequences.
     fn find_rows(&mut self, place: usize) {
-        let source = &mut self.ngram_rows.layers[place];
-        source.wanted.clear();
+        let NgramSource { layer, hash, wanted, .. } = &mut self.ngram_rows.layers[place];
+        wanted.clear();
         for (run, span) in self.spans.iter().enumerate() {
-            let (ring, kept) = self.sequences.ngrams(span.sequence, source.layer);
-            let earlier = self.spans[..=run].iter().filter(|it| it.sequence == span.sequence);
-            for at in 0..span.tokens {
-                let before = |back: usize| {
-                    let position = (span.position + at).checked_sub(back)?;
-                    let own =
-                        earlier.clone().find(|it| (it.position..it.end()).contains(&position));
-                    Some(match own {
-                        Some(own) => self.tokens[own.first + position - own.position],
-                        None => kept[ring.row(position)].last().map_or(0, |id| id.to_bits()),
-                    })
-                };
-                source.hash.push_rows(self.tokens[span.first + at], before, &mut source.wanted);
-            }
+            let (ring, kept) = self.sequences.ngrams(span.sequence, *layer);
+            let kept = |position| kept[ring.row(position)].last().map_or(0, |id| id.to_bits());
+            push_run(hash, (&self.spans, run), &self.tokens, kept, wanted);
         }
     }
 

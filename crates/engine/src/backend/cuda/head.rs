@@ -89,7 +89,7 @@ pub(super) struct DraftMemory {
     logits: Floats,
     arg_max: DeviceBuffer,
     uses: DeviceBuffer,
-    /// Told what a step's status is told: that router logits are no numbers is no fault of an answer.
+    /// In the place of a step's status: router logits that are no numbers are no fault of an answer.
     status: DeviceBuffer,
     /// What `words` begin with.
     inputs: PinnedBuffer<u32>,
@@ -189,8 +189,8 @@ impl CudaBackend {
         self.stream.copy(free, kept)
     }
 
-    /// `Pair` of the batch's tokens: their embeddings, and the trunk's outputs before them, of which `Normed` has the
-    /// batch's; both normed. Leaves the outputs that the next batch will need.
+    /// `Pair` of the batch's tokens: their embeddings, and the trunk's outputs before them, both normed. `Normed` has
+    /// the outputs of the batch. Leaves the outputs that the next batch will need.
     pub(super) fn norm_pair(&mut self, norms: [VectorId; 2]) {
         let mut marks = self.sequences.take_pending();
         self.run(|this| {

@@ -11,6 +11,7 @@ use kernels::format::{Encoding, Matrix, decode_row};
 use store::LayerId;
 use store::rows::{RowCounters, RowStore, Rows, Ticket};
 
+use super::super::ngram_rows::{computed, push_run};
 use super::buffers::Input;
 use super::{CudaBackend, CudaOptions, Mode, Register};
 use crate::EngineError;
@@ -86,18 +87,8 @@ fn find_rows(
 ) {
     rows.clear();
     for (run, span) in spans.iter().enumerate() {
-        let earlier = spans[..=run].iter().filter(|it| it.sequence == span.sequence);
-        for at in 0..span.tokens {
-            let before = |back: usize| {
-                let position = (span.position + at).checked_sub(back)?;
-                let own = earlier.clone().find(|it| (it.position..it.end()).contains(&position));
-                Some(match own {
-                    Some(own) => tokens[own.first + position - own.position],
-                    None => ids.get(span.sequence.place(), position),
-                })
-            };
-            hash.push_rows(tokens[span.first + at], before, rows);
-        }
+        let kept = |position| ids.get(span.sequence.place(), position);
+        push_run(hash, (spans, run), tokens, kept, rows);
     }
 }
 
@@ -117,15 +108,6 @@ fn leave_rows(
     }
 }
 
-/// The layers of n-grams that the device computes, with their hashes.
-fn computed<'a>(
-    ngrams: &'a NgramConfig,
-    options: &'a CudaOptions,
-) -> impl Iterator<Item = (usize, &'a NgramHash)> + Clone {
-    let layers = ngrams.layers.iter().copied().zip(&ngrams.hashes);
-    layers.filter(move |(layer, _)| options.layers.contains(layer))
-}
-
 impl Ngrams {
     /// The rows of `config`'s layers from `stores`, one for each that the device computes; `None` without.
     ///
@@ -137,7 +119,7 @@ impl Ngrams {
         options: &CudaOptions,
         stores: Vec<RowStore>,
     ) -> Result<Option<Self>, EngineError> {
-        let layers = config.ngrams.iter().flat_map(|ngrams| computed(ngrams, options));
+        let layers = config.ngrams.iter().flat_map(|ngrams| computed(ngrams, &options.layers));
         let layers: Vec<_> = layers.collect();
         if stores.len() != layers.len() {
             let found = format!("{} stores of rows for {} layers", stores.len(), layers.len());
@@ -175,7 +157,7 @@ impl Ngrams {
         let store = RowStore::required_bytes(row, row_cache, rows);
         let batch =
             rows * size_of::<u64>() + options.batch_tokens * ngrams.width * size_of::<f32>();
-        computed(ngrams, options).count() as u64 * (store + batch as u64)
+        computed(ngrams, &options.layers).count() as u64 * (store + batch as u64)
     }
 
     /// A batch begins, or one that was put aside goes on: which rows it needs.

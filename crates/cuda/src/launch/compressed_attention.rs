@@ -36,20 +36,20 @@ pub struct RowChoice {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct ScoreArguments {
-    pub(super) rows: SequenceRowsArguments,
-    pub(super) query: u64,
-    pub(super) factors: u64,
-    pub(super) scores: u64,
-    pub(super) chosen: u64,
-    pub(super) heads: u32,
-    pub(super) dim: u32,
-    pub(super) kind: u32,
-    pub(super) place: u32,
-    pub(super) bytes: u32,
-    pub(super) top: u32,
-    pub(super) stride: u32,
-    pub(super) together: u32,
+struct ScoreArguments {
+    rows: SequenceRowsArguments,
+    query: u64,
+    factors: u64,
+    scores: u64,
+    chosen: u64,
+    heads: u32,
+    dim: u32,
+    kind: u32,
+    place: u32,
+    bytes: u32,
+    top: u32,
+    stride: u32,
+    together: u32,
 }
 
 /// Chooses rows for the tokens that see more than `top`: those of the greatest sums over heads of a factor times the
@@ -71,27 +71,66 @@ pub fn choose_rows(
     if choice.most <= choice.top {
         return Ok(());
     }
-    let arguments = ScoreArguments {
-        rows: rows.arguments(),
+    let scoring = Scoring {
+        kernel: Kernel::ScoreRows,
         query: choice.query.address,
         factors: choice.factors.address,
-        scores: choice.scores.address,
-        chosen: choice.chosen.address,
-        heads: choice.heads as u32,
-        dim: dim as u32,
-        kind: choice.keys.code(),
-        place: choice.keys.place as u32,
-        bytes: choice.keys.bytes as u32,
-        top: choice.top as u32,
-        stride: choice.most as u32,
+        scores: choice.scores,
+        chosen: choice.chosen,
+        keys: choice.keys,
+        heads: choice.heads,
+        top: choice.top,
+        most: choice.most,
         together: 1,
     };
-    let grid = (choice.most.div_ceil(SCORED_ROWS), tokens, 1);
-    let shared = choice.heads * INDEX_DIM * 4;
-    // SAFETY: the structure is the kernels'; lengths were checked above, places of keys by the caller's layout.
-    unsafe {
-        stream.launch_overlapping(Kernel::ScoreRows, grid, SCORED_ROWS, shared, &arguments)?;
-        stream.launch_overlapping(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, &arguments)
+    scoring.launch(stream, rows)
+}
+
+/// What rows or units are scored and chosen by; its user has checked the lengths.
+pub(super) struct Scoring {
+    pub(super) kernel: Kernel,
+    pub(super) query: u64,
+    /// What each head weighs; 0 without.
+    pub(super) factors: u64,
+    pub(super) scores: Span<f32>,
+    pub(super) chosen: Span<u32>,
+    pub(super) keys: StoredRows,
+    pub(super) heads: usize,
+    pub(super) top: usize,
+    pub(super) most: usize,
+    /// Tokens that a block scores.
+    pub(super) together: usize,
+}
+
+impl Scoring {
+    /// Scores, then chooses for every token.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(super) fn launch(&self, stream: &Stream, rows: &SequenceRows) -> Result<(), CudaError> {
+        let arguments = ScoreArguments {
+            rows: rows.arguments(),
+            query: self.query,
+            factors: self.factors,
+            scores: self.scores.address,
+            chosen: self.chosen.address,
+            heads: self.heads as u32,
+            dim: self.keys.dim as u32,
+            kind: self.keys.code(),
+            place: self.keys.place as u32,
+            bytes: self.keys.bytes as u32,
+            top: self.top as u32,
+            stride: self.most as u32,
+            together: self.together as u32,
+        };
+        let tokens = rows.tokens();
+        let grid = (self.most.div_ceil(SCORED_ROWS), tokens.div_ceil(self.together), 1);
+        let shared = self.heads * INDEX_DIM * 4;
+        // SAFETY: the structure is the kernels'; lengths were checked by the user, places of keys by its layout.
+        unsafe {
+            stream.launch_overlapping(self.kernel, grid, SCORED_ROWS, shared, &arguments)?;
+            stream.launch_overlapping(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, &arguments)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::attention::cache_type;
 use super::compressed::{SequenceRows, SequenceRowsArguments, StoredRows};
-use super::compressed_attention::{SCORED_ROWS, ScoreArguments};
+use super::compressed_attention::Scoring;
 use super::{AttentionShape, INDEX_DIM, Kernel, KeyValueCache, Rotation, TokenPlaces, expect};
 use crate::abi::{UNIT_DIM, UNIT_PARTS, mirrors};
 use crate::{CudaError, Span, Stream};
@@ -124,29 +124,19 @@ pub fn choose_units(
     }
     expect("scores", choice.scores.len(), tokens * choice.most);
     expect("chosen units", choice.chosen.len(), tokens * choice.top);
-    let together = if rows.places.single { 1 } else { TOGETHER };
-    let arguments = ScoreArguments {
-        rows: rows.arguments(),
+    let scoring = Scoring {
+        kernel: Kernel::ScoreUnits,
         query: choice.both.address,
         factors: 0,
-        scores: choice.scores.address,
-        chosen: choice.chosen.address,
-        heads: choice.heads as u32,
-        dim: dim as u32,
-        kind: choice.keys.code(),
-        place: choice.keys.place as u32,
-        bytes: choice.keys.bytes as u32,
-        top: choice.top as u32,
-        stride: choice.most as u32,
-        together: together as u32,
+        scores: choice.scores,
+        chosen: choice.chosen,
+        keys: choice.keys,
+        heads: choice.heads,
+        top: choice.top,
+        most: choice.most,
+        together: if rows.places.single { 1 } else { TOGETHER },
     };
-    let grid = (choice.most.div_ceil(SCORED_ROWS), tokens.div_ceil(together), 1);
-    let shared = choice.heads * INDEX_DIM * 4;
-    // SAFETY: the structure is the kernels'; lengths were checked above, places of keys by the caller's layout.
-    unsafe {
-        stream.launch_overlapping(Kernel::ScoreUnits, grid, SCORED_ROWS, shared, &arguments)?;
-        stream.launch_overlapping(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, &arguments)
-    }
+    scoring.launch(stream, rows)
 }
 
 /// Attention to chosen units and to the tokens behind the last complete one.

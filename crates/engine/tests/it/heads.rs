@@ -72,17 +72,52 @@ pub(crate) fn error(found: &[f32], expected: &[f32]) -> f64 {
     (apart / square(&mut expected.iter().map(|&it| f64::from(it)))).sqrt()
 }
 
-/// Drafts behind the next token of a sequence, and the bits of the last one's logits.
-pub(crate) fn drafts(
-    engine: &mut Engine,
-    sequence: SequenceId,
-    token: u32,
-    most: usize,
-) -> (Vec<u32>, Vec<u32>) {
+/// Drafts, and the bits of the last one's logits.
+pub(crate) type Drafts = (Vec<u32>, Vec<u32>);
+
+/// Drafts behind the next token of a sequence.
+pub(crate) fn drafts(engine: &mut Engine, sequence: SequenceId, token: u32, most: usize) -> Drafts {
     let mut drafts = Vec::new();
     engine.backend().draft(sequence, token, most, &mut drafts);
     let logits = engine.backend().draft_logits();
     (drafts, logits.iter().map(|logit| logit.to_bits()).collect())
+}
+
+/// Feeds an answer behind a prompt in rounds whose last drafts are wrong, with drafts of the head between. Drafts of
+/// five behind `next` must be those `expected` behind as many tokens of the answer. `settle` follows each step.
+pub(crate) fn follow_in_rounds(
+    engine: &mut Engine,
+    (prompt, answer): (&[u32], &[u32]),
+    (next, expected): (u32, &[(usize, Drafts)]),
+    settle: impl Fn(&mut Engine),
+    of: &str,
+) {
+    let rounds = engine.create_sequence().unwrap();
+    feed(engine, rounds, prompt);
+    let (mut at, mut count) = (0, 0);
+    while at < answer.len() {
+        if let Some((_, expected)) = expected.iter().find(|(end, _)| *end == at) {
+            let found = drafts(engine, rounds, next, 5);
+            assert_eq!(&found, expected, "{of}: rounds, {at}");
+        }
+        let tokens = (1 + count % ROUND_TOKENS).min(answer.len() - at);
+        let end = at.next_multiple_of(40).max(at + 1);
+        let kept = (1 + (count * 5) % tokens).min(end - at);
+        let mut run = answer[at..at + tokens].to_vec();
+        run[kept..].iter_mut().for_each(|token| *token = (*token + 1) % 60);
+        if count % 3 == 0 {
+            drafts(engine, rounds, run[0], 4);
+        }
+        engine.step(&[Run { sequence: rounds, tokens: &run }], &Uncancelled).unwrap();
+        settle(engine);
+        if kept < tokens {
+            engine.keep_first(rounds, kept).unwrap();
+        }
+        (at, count) = (at + kept, count + 1);
+    }
+    let (_, last) = expected.last().unwrap();
+    assert_eq!(&drafts(engine, rounds, next, 5), last, "{of}: rounds");
+    engine.drop_sequence(rounds);
 }
 
 #[test]
@@ -145,32 +180,8 @@ fn drafts_depend_on_the_text_alone() {
         }
         assert!(expected.iter().all(|(_, (drafts, _))| drafts.len() == 5), "{case}");
         engine.drop_sequence(steps);
-        // By rounds whose last drafts are wrong, with drafts of the head between.
-        let rounds = engine.create_sequence().unwrap();
-        feed(&mut engine, rounds, &prompt);
-        let (mut at, mut count) = (0, 0);
-        while at < answer.len() {
-            if let Some((_, expected)) = expected.iter().find(|(end, _)| *end == at) {
-                let found = drafts(&mut engine, rounds, next, 5);
-                assert_eq!(&found, expected, "{case} {kv_type}: rounds, {at}");
-            }
-            let tokens = (1 + count % ROUND_TOKENS).min(answer.len() - at);
-            let end = at.next_multiple_of(40).max(at + 1);
-            let kept = (1 + (count * 5) % tokens).min(end - at);
-            let mut run = answer[at..at + tokens].to_vec();
-            run[kept..].iter_mut().for_each(|token| *token = (*token + 1) % 60);
-            if count % 3 == 0 {
-                drafts(&mut engine, rounds, run[0], 4);
-            }
-            engine.step(&[Run { sequence: rounds, tokens: &run }], &Uncancelled).unwrap();
-            if kept < tokens {
-                engine.keep_first(rounds, kept).unwrap();
-            }
-            (at, count) = (at + kept, count + 1);
-        }
-        let (_, last) = expected.last().unwrap();
-        assert_eq!(&drafts(&mut engine, rounds, next, 5), last, "{case} {kv_type}: rounds");
-        engine.drop_sequence(rounds);
+        let of = format!("{case} {kv_type}");
+        follow_in_rounds(&mut engine, (&prompt, &answer), (next, &expected), |_| {}, &of);
         // As one prompt, and from snapshots.
         for (end, expected) in &expected {
             let whole = engine.create_sequence().unwrap();

@@ -7,7 +7,7 @@ use engine::backend::{PAGE_TOKENS, Run, SequenceId, Uncancelled};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
 
-use crate::heads::{CASES, Reference, drafts, error};
+use crate::heads::{CASES, Reference, drafts, error, follow_in_rounds};
 use crate::nvidia::{On, engine_on};
 use crate::processor::{self, HEAD};
 use crate::sequences::{bits, feed, text};
@@ -111,33 +111,11 @@ fn drafts_there_depend_on_the_text_alone() {
         }
         assert!(expected.iter().all(|(_, (drafts, _))| drafts.len() == 5), "{case}");
         engine.drop_sequence(single);
-        // By rounds whose last drafts are wrong, with drafts of the head between.
-        let rounds = engine.create_sequence().unwrap();
-        feed(&mut engine, rounds, &prompt);
-        let (mut at, mut count) = (0, 0);
-        while at < answer.len() {
-            if let Some((_, expected)) = expected.iter().find(|(end, _)| *end == at) {
-                let found = drafts(&mut engine, rounds, next, 5);
-                assert_eq!(&found, expected, "{case} {kv_type}: rounds, {at}");
-            }
-            let tokens = (1 + count % ROUND_TOKENS).min(answer.len() - at);
-            let end = at.next_multiple_of(40).max(at + 1);
-            let kept = (1 + (count * 5) % tokens).min(end - at);
-            let mut run = answer[at..at + tokens].to_vec();
-            run[kept..].iter_mut().for_each(|token| *token = (*token + 1) % 60);
-            if count % 3 == 0 {
-                drafts(&mut engine, rounds, run[0], 4);
-            }
-            engine.step(&[Run { sequence: rounds, tokens: &run }], &Uncancelled).unwrap();
-            bits(&mut engine, 0);
-            if kept < tokens {
-                engine.keep_first(rounds, kept).unwrap();
-            }
-            (at, count) = (at + kept, count + 1);
-        }
-        let (_, last) = expected.last().unwrap();
-        assert_eq!(&drafts(&mut engine, rounds, next, 5), last, "{case} {kv_type}: rounds");
-        engine.drop_sequence(rounds);
+        let (of, texts) = (format!("{case} {kv_type}"), (&prompt[..], &answer[..]));
+        let settle = |engine: &mut Engine| {
+            bits(engine, 0);
+        };
+        follow_in_rounds(&mut engine, texts, (next, &expected), settle, &of);
         for ((from, snapshot), (end, expected)) in snapshots.iter().zip(&expected) {
             let resumed = engine.create_sequence().unwrap();
             engine.backend().restore(resumed, snapshot).unwrap();

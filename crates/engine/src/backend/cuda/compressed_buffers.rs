@@ -291,7 +291,7 @@ impl Compressed {
         let start = layout.state_range(layer.index()).start;
         SequenceRows {
             places,
-            states: self.states.part(start, self.sizes.state_bytes() / 4 - start),
+            states: self.states.part(start, self.sizes.state_values() - start),
             state_stride: layout.state_values,
             pages: self.pages.span(0, self.sizes.page_bytes()),
             sequence_bytes: self.sizes.sequence_bytes(),

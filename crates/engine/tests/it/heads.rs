@@ -22,7 +22,7 @@ use store::pack::PackOptions;
 pub(crate) const CASES: [&str; 2] = ["qwen35-calm-hf", "qwen3next-calm-hf"];
 const CONTEXT: usize = 640;
 
-fn exact(case: &str, kv_type: KvType) -> Engine {
+pub(crate) fn exact(case: &str, kv_type: KvType) -> Engine {
     let sizes = Sizes { kv_type, context: CONTEXT, cuts: &[], steps: 1, exact: true };
     engine_in(&format!("{case}{}", processor::HEAD), &sizes)
 }

@@ -7,9 +7,9 @@ use engine::backend::{PAGE_TOKENS, Run, SequenceId, Uncancelled};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
 
-use crate::heads::{CASES, Reference, drafts, error, follow_in_rounds};
+use crate::heads::{CASES, Reference, drafts, error, exact, follow_in_rounds};
 use crate::nvidia::{On, engine_on};
-use crate::processor::{self, HEAD};
+use crate::processor::HEAD;
 use crate::sequences::{bits, feed, text};
 
 const CONTEXT: usize = 640;
@@ -68,7 +68,8 @@ fn heads_on_a_gpu_agree_with_their_reference() {
 #[ignore = "needs an NVIDIA GPU"]
 fn drafts_there_are_the_processors_but_for_ties() {
     for case in CASES {
-        let processor = processor::engine_of(&format!("{case}{HEAD}"), KvType::F16, CONTEXT);
+        // All experts in memory, and no rounded activations.
+        let processor = exact(case, KvType::F16);
         let mut engines = [processor, engine_of(case, KvType::F16, 1)];
         let answer = text(11, 200);
         let found = engines.each_mut().map(|engine| {

@@ -43,6 +43,8 @@ fn answers(engine: &mut Engine) -> Vec<Vec<u32>> {
         // Whole steps: nothing asks for the logits of every other.
         engine.forward(&runs, &Uncancelled).unwrap();
     }
+    // A step is counted once its end was awaited.
+    all.extend((0..3).map(|token| bits(engine, token)));
     sequences.into_iter().for_each(|sequence| engine.drop_sequence(sequence));
     all
 }
@@ -67,9 +69,13 @@ fn compare(case: &str, on: &On<'_>, cuts: &[Vec<usize>]) {
         for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
             assert!(found == expected, "{what}: number {index} of what is seen");
         }
-        let counters = cut.counters();
-        assert_eq!(counters.decode.requests, counted.decode.requests, "{what}");
-        assert_eq!(counters.prefill.requests, counted.prefill.requests, "{what}");
+        // A stage all of whose experts have slots counts choices, one that can miss counts records: in a step of
+        // several tokens they differ, and with few slots a stage may be either.
+        if on.part == 1 {
+            let counters = cut.counters();
+            assert_eq!(counters.decode.requests, counted.decode.requests, "{what}");
+            assert_eq!(counters.prefill.requests, counted.prefill.requests, "{what}");
+        }
     }
 }
 

@@ -120,10 +120,10 @@ enum BlockKind : uint32_t {
 };
 
 // What a vector is before it is multiplied.
-enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3 };
+enum StageMode : uint32_t { PLAIN = 0, NORM = 1, HEAD_NORM = 2, GATED = 3, HEAD_SIGMOID = 4 };
 
 // What becomes of the products of a job of a step.
-enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3 };
+enum JobKind : uint32_t { STORE = 0, ADD = 1, CONVOLVE = 2, SWIGLU = 3, INJECT = 4 };
 
 // How cached keys and values are stored.
 enum CacheType : uint32_t { CACHE_F32 = 0, CACHE_F16 = 1, CACHE_BF16 = 2, CACHE_Q8 = 3, CACHE_FP8 = 4, CACHE_FP4 = 5 };

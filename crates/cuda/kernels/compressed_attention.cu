@@ -1,25 +1,7 @@
 // The choice of compressed rows, and attention over a window and the rows chosen. One row is key and value of all
 // heads.
 #include "compressed.cu"
-
-struct ScoreArguments {
-    SequenceRows rows;
-    const float* query;          // [tokens, heads, dim]
-    const float* factors;        // [tokens, heads]
-    float* scores;               // [tokens, stride], by compressed row
-    uint32_t* chosen;            // [tokens, top]
-    uint32_t heads;
-    uint32_t dim;                // at most INDEX_DIM
-    uint32_t kind;               // of keys
-    uint32_t place;
-    uint32_t bytes;
-    uint32_t top;                // rows that a token sees at most
-    uint32_t stride;
-    uint32_t together;           // `score_units`: tokens of one run that a block scores for
-};
-
-// Rows that one block scores.
-constexpr uint32_t SCORED_ROWS = 128;
+#include "scores.cuh"
 
 // The sum over heads of a factor times the positive part of query times key, where a token has rows to choose from.
 // Grid: (blocks of SCORED_ROWS rows, tokens), as many threads; shared: heads * INDEX_DIM floats.

@@ -77,6 +77,37 @@ extern "C" __global__ void __launch_bounds__(256) inject_streams(const __grid_co
     }
 }
 
+struct StreamProductsArguments {
+    const float* x;              // [tokens, columns]
+    Matrix matrix;               // a row for each stream: floats
+    float* out;                  // [tokens, rows]
+};
+
+// Products of a token with a few rows: a tile of a prompt's products would be rows without use. Grid: tokens, 256
+// threads.
+extern "C" __global__ void __launch_bounds__(256) stream_products(const __grid_constant__ StreamProductsArguments a) {
+    await_inputs();
+    release_next();
+    __shared__ float scratch[32];
+    const Matrix& m = a.matrix;
+    const float* x = a.x + size_t(blockIdx.x) * m.columns;
+    float sums[STREAMS_LIMIT] = {};
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < m.columns; i += blockDim.x) {
+        float v = x[i];
+#pragma unroll
+        for (uint32_t r = 0; r < STREAMS_LIMIT; r++) {
+            if (r < m.rows) sums[r] = fmaf(load_float(m.weight, size_t(r) * m.columns + i, m.kind), v, sums[r]);
+        }
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < STREAMS_LIMIT; r++) {
+        if (r >= m.rows) break;
+        float sum = block_sum(sums[r], scratch);
+        if (threadIdx.x == 0) a.out[size_t(blockIdx.x) * m.rows + r] = sum;
+    }
+}
+
 struct GatherArguments {
     const float* x;              // [rows, width]
     const uint32_t* rows;        // [chosen]

@@ -25,15 +25,51 @@ __device__ inline uint32_t pack_halves(__half2 v) { return *reinterpret_cast<uin
 
 struct Source {
     const float* x;      // [tokens, columns]
-    const float* norm;   // NORM: [columns]; HEAD_NORM: [dim]
-    const float* gate;   // HEAD_NORM: [tokens, columns]; GATED: [tokens, heads, 2, dim]: the second halves
+    const float* norm;   // NORM: [columns]; of heads [dim]
+    const float* gate;   // with a norm [tokens, columns]; GATED: [tokens, heads, 2, dim]: the second halves
     uint32_t columns;    // a multiple of 32
     uint32_t mode;       // StageMode
-    uint32_t dim;        // of a head; HEAD_NORM: 8 times a power of two up to 32
+    uint32_t dim;        // of a head; with a norm 8 times a power of two up to 32
     float epsilon;
 };
 
-// Eight values of a head, normed and times SiLU of the gate. Whole warps call this.
+// `v` over `by`, rounded to nearest, where neither is far from one: what the compiler's division does once it has
+// looked for such cases. Eight of these lie next to each other, where eight of its own each wait for the one before.
+__device__ __forceinline__ float divide_near(float v, float by) {
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(by));
+    inverse = __fmaf_rn(inverse, __fmaf_rn(-by, inverse, 1.0f), inverse);
+    float quotient = __fmul_rn(v, inverse);
+    quotient = __fmaf_rn(inverse, __fmaf_rn(-by, quotient, v), quotient);
+    return __fmaf_rn(inverse, __fmaf_rn(-by, quotient, v), quotient);
+}
+
+// Any division, out of the way of others.
+__device__ __noinline__ float divide_far(float v, float by) { return __fdiv_rn(v, by); }
+
+// Eight values over one plus the exponential of the negative gate each, as `silu` and `sigmoid` divide.
+__device__ __forceinline__ void divide_eight(float (&v)[8], const float (&gate)[8]) {
+    float by[8];
+    bool near = true;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        by[i] = 1.0f + expf(-gate[i]);
+        float size = fabsf(v[i]);
+        near = near && by[i] < 1e15f && (size == 0.0f || (size > 1e-15f && size < 1e15f));
+    }
+    if (near) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) v[i] = divide_near(v[i], by[i]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = divide_far(v[i], by[i]);
+}
+
+// True where heads are normed, and gated by SiLU (HEAD_NORM) or by a sigmoid.
+__device__ __forceinline__ bool norms_heads(const Source& s) { return s.mode == HEAD_NORM || s.mode == HEAD_SIGMOID; }
+
+// Eight values of a head, normed and gated. Whole warps call this.
 __device__ __forceinline__ void norm_head(const Source& s, const float (&weight)[8], const float (&gate)[8],
                                           float (&v)[8]) {
     float sum = 0.0f;
@@ -41,8 +77,12 @@ __device__ __forceinline__ void norm_head(const Source& s, const float (&weight)
     for (int i = 0; i < 8; i++) sum += v[i] * v[i];
     for (uint32_t offset = s.dim / 16; offset > 0; offset >>= 1) sum += __shfl_xor_sync(FULL, sum, offset);
     float scale = rsqrtf(sum / float(s.dim) + s.epsilon);
+    float factor[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = v[i] * scale * weight[i] * silu(gate[i]);
+    for (int i = 0; i < 8; i++) factor[i] = s.mode == HEAD_SIGMOID ? 1.0f : gate[i];
+    divide_eight(factor, gate);
+#pragma unroll
+    for (int i = 0; i < 8; i++) v[i] = v[i] * scale * weight[i] * factor[i];
 }
 
 // Where the gate of GATED values begins.
@@ -58,7 +98,7 @@ __device__ inline void source_values(const Source& s, size_t token, uint32_t col
     // Past the first level of the cache: the kernel before may have left old values there.
     if (live) a = __ldcg(x), b = __ldcg(x + 1);
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
-    if (s.mode == HEAD_NORM) {
+    if (norms_heads(s)) {
         // All asked for before the first is used.
         float4 c = {0, 0, 0, 0}, d = c, e = c, f = c;
         if (live) {
@@ -73,8 +113,10 @@ __device__ inline void source_values(const Source& s, size_t token, uint32_t col
         const float4* z = gate_of(s, token, column);
         float4 c = __ldcg(z), d = __ldcg(z + 1);
         float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
+        float factor[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+        divide_eight(factor, gate);
 #pragma unroll
-        for (int i = 0; i < 8; i++) v[i] *= sigmoid(gate[i]);
+        for (int i = 0; i < 8; i++) v[i] *= factor[i];
     }
 }
 
@@ -126,8 +168,8 @@ __device__ inline void stage_values(float* staged, uint32_t column, const float 
     if (column % 32 == 0) chunk[32] = sum, chunk[33] = inverse;
 }
 
-// Rounds of eight values a thread that are asked for together.
-constexpr int STAGED_TOGETHER = 2;
+// Rounds of eight values a thread that are asked for together: two are more code to fetch than they save.
+constexpr int STAGED_TOGETHER = 1;
 
 // Zeros that lanes read which have nothing to multiply with.
 __device__ inline void stage_zeros(float* staged, uint32_t words) {
@@ -411,36 +453,35 @@ __device__ inline float scaled_sum(float scale, float bias, float products, floa
 // Adds a batch of `live` units, staged from unit `first`, to the sums of rows g and g + 8. `kind` says how scales are
 // stored; `factor(unit)` is what a unit counts.
 template <int BITS, bool PAIRED = false, int COUNT, typename Factor>
-__device__ inline void multiply_units(const Unit<BITS> (&units)[COUNT], uint32_t first, uint32_t live, uint32_t kind,
+__device__ inline void multiply_units(Unit<BITS> (&units)[COUNT], uint32_t first, uint32_t live, uint32_t kind,
                                       const VectorLane& x, float (&result)[2], Factor&& factor_of) {
-    float c[COUNT][4] = {};
-    unroll<0, 4>([&]<int Q>() {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            uint32_t place = unit_place<PAIRED>(min(first + i, first + live - 1), x.step, x.odd);
+    uint32_t end = first + min(live, uint32_t(COUNT));
+#pragma unroll 1
+    for (uint32_t unit = first; unit < end; unit++) {
+        float c[4] = {};
+        uint32_t place = unit_place<PAIRED>(unit, x.step, x.odd);
+        unroll<0, 4>([&]<int Q>() {
             uint4 b = load_shared(x.from + place + 4 * Q);
             uint32_t low[4], high[4];
-            unpack_pairs<BITS, Q>(units[i].low, low);
-            unpack_pairs<BITS, Q>(units[i].high, high);
-            multiply_halves(c[i], low[0], high[0], low[1], high[1], b.x, b.y);
-            multiply_halves(c[i], low[2], high[2], low[3], high[3], b.z, b.w);
-        }
-    });
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        if (i >= live) break;
-        const float* sums = x.sums + unit_place<PAIRED>(first + i, 4 * STAGED_CHUNK, x.sums_odd);
+            unpack_pairs<BITS, Q>(units[0].low, low);
+            unpack_pairs<BITS, Q>(units[0].high, high);
+            multiply_halves(c, low[0], high[0], low[1], high[1], b.x, b.y);
+            multiply_halves(c, low[2], high[2], low[3], high[3], b.z, b.w);
+        });
+        const float* sums = x.sums + unit_place<PAIRED>(unit, 4 * STAGED_CHUNK, x.sums_odd);
         float sum = sums[0], inverse = sums[1];
         if (x.chunks > 1) sum += sums[x.stride];
         if (x.chunks > 2) sum += sums[2 * x.stride] + sums[3 * x.stride];
         // Lanes without a slot have the zeros of other columns in c, and must not add a bias.
-        float factor = threadIdx.x % 4 * x.chunks < 4 ? factor_of(first + i) : 0.0f;
+        float factor = threadIdx.x % 4 * x.chunks < 4 ? factor_of(unit) : 0.0f;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float scale = scale_value(units[i].scale[r], kind), bias = bias_value(units[i].bias[r], kind);
-            float share = scaled_sum(scale, bias, c[i][2 * r] + c[i][2 * r + 1], inverse, sum);
+            float scale = scale_value(units[0].scale[r], kind), bias = bias_value(units[0].bias[r], kind);
+            float share = scaled_sum(scale, bias, c[2 * r] + c[2 * r + 1], inverse, sum);
             result[r] = __fmaf_rn(factor, share, result[r]);
         }
+#pragma unroll
+        for (int i = 0; i + 1 < COUNT; i++) units[i] = units[i + 1];
     }
 }
 

@@ -87,6 +87,7 @@ struct TakeDraftArguments {
     const uint32_t* uses;        // [k]: what its mixture chose
     uint32_t* input;             // the token that the next draft reads
     uint32_t* position;          // and its position
+    uint32_t* row;               // the position among the rows that drafts see, which begin behind the first token's
     uint32_t* drafted;           // drafts so far
     uint32_t* tokens;            // mapped host memory: by draft
     uint32_t* used;              // mapped host memory: [drafts, k]
@@ -105,6 +106,6 @@ extern "C" __global__ void take_draft(const __grid_constant__ TakeDraftArguments
     a.tokens[drafted] = token;
     // What follows a broken draft is not used, and must be a row of the table.
     *a.input = token == 0xffffffffu ? 0 : token;
-    *a.position += 1;
+    *a.position += 1, *a.row += 1;
     *a.drafted = drafted + 1;
 }

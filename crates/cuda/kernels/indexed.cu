@@ -4,8 +4,9 @@
 // more units than it may see.
 //
 // What a token gets depends on its position and on its sequence's keys alone: keys are taken in order of positions, in
-// tiles that begin at multiples of their length among those that the token sees. Included behind
-// compressed_attention.cu, whose `choose_rows` chooses units.
+// tiles that begin at multiples of their length among those that the token sees. `choose_rows` of
+// compressed_attention.cu chooses units.
+#include "scores.cuh"
 
 struct IndexArguments {
     SequenceRows rows;           // ratio: tokens of a unit; window: tokens whose keys a sequence keeps
@@ -182,11 +183,60 @@ constexpr uint32_t UNIT_HEADS = 16, UNIT_KEYS = 32, UNIT_VALUES = UNIT_DIM / 32;
 // Decodes rows of a head for `count` keys from `start` on to `tile` [UNIT_KEYS, dim + 1].
 __device__ inline void decode_rows(const UnitAttentionArguments& a, const uint8_t* rows, const SeenKeys& keys,
                                    uint32_t start, uint32_t count, float* tile) {
+    constexpr uint32_t WARPS = 8, ROWS = UNIT_KEYS / WARPS;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     size_t row_bytes = cache_row_bytes(a.kv_type, a.dim);
-    for (uint32_t k = warp; k < count; k += blockDim.x / 32) {
-        const uint8_t* row = rows + size_t(keys.at(start + k)) * a.key_value_heads * row_bytes;
-        for (uint32_t d = lane; d < a.dim; d += 32) tile[k * (a.dim + 1) + d] = load_cached(row, a.kv_type, a.dim, d);
+    const uint8_t* from[ROWS];
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS; r++) {
+        // A row past the end is the last one again: its values are in the tile and not used.
+        uint32_t k = min(warp + WARPS * r, count - 1);
+        from[r] = rows + size_t(keys.at(start + k)) * a.key_value_heads * row_bytes;
+    }
+    // All rows of a warp are asked for before the first is stored: one by one, each waits for memory by itself.
+    if ((a.kv_type == CACHE_F16 || a.kv_type == CACHE_BF16) && a.dim % 2 == 0) {
+        uint32_t pairs[ROWS][UNIT_VALUES / 2];
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (uint32_t j = 0; j < UNIT_VALUES / 2; j++) {
+                uint32_t pair = lane + 32 * j;
+                pairs[r][j] = 2 * pair < a.dim ? reinterpret_cast<const uint32_t*>(from[r])[pair] : 0;
+            }
+        }
+#pragma unroll
+        for (uint32_t r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (uint32_t j = 0; j < UNIT_VALUES / 2; j++) {
+                uint32_t pair = lane + 32 * j, v = pairs[r][j];
+                if (2 * pair >= a.dim) continue;
+                float* to = tile + (warp + WARPS * r) * (a.dim + 1) + 2 * pair;
+                if (a.kv_type == CACHE_BF16) {
+                    to[0] = __uint_as_float(v << 16), to[1] = __uint_as_float(v & 0xffff0000u);
+                } else {
+                    float2 both = __half22float2(*reinterpret_cast<__half2*>(&v));
+                    to[0] = both.x, to[1] = both.y;
+                }
+            }
+        }
+        return;
+    }
+    float values[ROWS][UNIT_VALUES];
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS; r++) {
+#pragma unroll
+        for (uint32_t j = 0; j < UNIT_VALUES; j++) {
+            uint32_t d = lane + 32 * j;
+            values[r][j] = d < a.dim ? load_cached(from[r], a.kv_type, a.dim, d) : 0.0f;
+        }
+    }
+#pragma unroll
+    for (uint32_t r = 0; r < ROWS; r++) {
+#pragma unroll
+        for (uint32_t j = 0; j < UNIT_VALUES; j++) {
+            uint32_t d = lane + 32 * j;
+            if (d < a.dim) tile[(warp + WARPS * r) * (a.dim + 1) + d] = values[r][j];
+        }
     }
 }
 
@@ -226,7 +276,18 @@ extern "C" __global__ void __launch_bounds__(256) attend_units(const __grid_cons
             float dots[2] = {0.0f, 0.0f};
             if (lane < count) {
                 const float* key = tile + lane * (a.dim + 1);
-                for (uint32_t d = 0; d < a.dim; d++) {
+                uint32_t fours = a.dim % 4 == 0 ? a.dim : 0;
+#pragma unroll 4
+                for (uint32_t d = 0; d < fours; d += 4) {
+                    float4 one = *reinterpret_cast<const float4*>(first_query + d);
+                    float4 two = *reinterpret_cast<const float4*>(second_query + d);
+                    float v[4] = {key[d], key[d + 1], key[d + 2], key[d + 3]};
+                    dots[0] = fmaf(one.x, v[0], dots[0]), dots[1] = fmaf(two.x, v[0], dots[1]);
+                    dots[0] = fmaf(one.y, v[1], dots[0]), dots[1] = fmaf(two.y, v[1], dots[1]);
+                    dots[0] = fmaf(one.z, v[2], dots[0]), dots[1] = fmaf(two.z, v[2], dots[1]);
+                    dots[0] = fmaf(one.w, v[3], dots[0]), dots[1] = fmaf(two.w, v[3], dots[1]);
+                }
+                for (uint32_t d = fours; d < a.dim; d++) {
                     dots[0] = fmaf(first_query[d], key[d], dots[0]);
                     dots[1] = fmaf(second_query[d], key[d], dots[1]);
                 }

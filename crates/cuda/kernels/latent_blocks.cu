@@ -1,5 +1,7 @@
 // Products of each head's values with its rows of a matrix of blocks (`latent_heads` of other encodings).
 // A row a warp. Grid: (blocks of 8 rows, heads, tokens), 256 threads; shared: the staged values.
+#include "plain_rows.cuh"
+
 extern "C" __global__ void __launch_bounds__(256) latent_heads_blocks(const __grid_constant__ LatentHeadsArguments a) {
     extern __shared__ float staged[];
     uint32_t head = blockIdx.y, row = blockIdx.x * 8 + threadIdx.x / 32;

@@ -241,12 +241,12 @@ FIELD(LeaveOutArguments, addresses, layouts::Word, 16); FIELD(LeaveOutArguments,
 FIELD(LeaveOutArguments, padding, uint32_t, 28);
 KERNEL(leave_out_absent, LeaveOutArguments);
 
-STRUCTURE(TakeDraftArguments, 64);
+STRUCTURE(TakeDraftArguments, 72);
 FIELD(TakeDraftArguments, token, layouts::Word, 0); FIELD(TakeDraftArguments, uses, layouts::Word, 8);
 FIELD(TakeDraftArguments, input, layouts::Word, 16); FIELD(TakeDraftArguments, position, layouts::Word, 24);
-FIELD(TakeDraftArguments, drafted, layouts::Word, 32); FIELD(TakeDraftArguments, tokens, layouts::Word, 40);
-FIELD(TakeDraftArguments, used, layouts::Word, 48); FIELD(TakeDraftArguments, k, uint32_t, 56);
-FIELD(TakeDraftArguments, padding, uint32_t, 60);
+FIELD(TakeDraftArguments, row, layouts::Word, 32); FIELD(TakeDraftArguments, drafted, layouts::Word, 40);
+FIELD(TakeDraftArguments, tokens, layouts::Word, 48); FIELD(TakeDraftArguments, used, layouts::Word, 56);
+FIELD(TakeDraftArguments, k, uint32_t, 64); FIELD(TakeDraftArguments, padding, uint32_t, 68);
 KERNEL(take_draft, TakeDraftArguments);
 
 STRUCTURE(NormStreamsArguments, 40);
@@ -263,11 +263,25 @@ FIELD(GateStreamsArguments, count, uint32_t, 28);
 KERNEL(activate_gates, GateStreamsArguments); KERNEL(merge_gated, GateStreamsArguments);
 KERNEL(inject_streams, GateStreamsArguments);
 
+STRUCTURE(StreamProductsArguments, 64);
+FIELD(StreamProductsArguments, x, layouts::Word, 0); FIELD(StreamProductsArguments, matrix, Matrix, 8);
+FIELD(StreamProductsArguments, out, layouts::Word, 56);
+KERNEL(stream_products, StreamProductsArguments);
+
 STRUCTURE(GatherArguments, 32);
 FIELD(GatherArguments, x, layouts::Word, 0); FIELD(GatherArguments, rows, layouts::Word, 8);
 FIELD(GatherArguments, out, layouts::Word, 16); FIELD(GatherArguments, width, uint32_t, 24);
 FIELD(GatherArguments, padding, uint32_t, 28);
 KERNEL(gather_rows, GatherArguments);
+
+STRUCTURE(GateStepArguments, 200);
+FIELD(GateStepArguments, x, layouts::Word, 0); FIELD(GateStepArguments, norm, layouts::Word, 8);
+FIELD(GateStepArguments, partial, layouts::Word, 16); FIELD(GateStepArguments, block, layouts::Word, 24);
+FIELD(GateStepArguments, inject, layouts::Word, 32); FIELD(GateStepArguments, down, Matrix, 40);
+FIELD(GateStepArguments, weights, Matrix, 88); FIELD(GateStepArguments, up, Matrix, 136);
+FIELD(GateStepArguments, hidden, uint32_t, 184); FIELD(GateStepArguments, count, uint32_t, 188);
+FIELD(GateStepArguments, rank, uint32_t, 192); FIELD(GateStepArguments, epsilon, float, 196);
+KERNEL(gate_narrow, GateStepArguments); KERNEL(gate_wide, GateStepArguments);
 
 STRUCTURE(IndexArguments, 152);
 FIELD(IndexArguments, rows, SequenceRows, 0); FIELD(IndexArguments, both, layouts::Word, 88);

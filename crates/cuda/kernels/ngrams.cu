@@ -1,6 +1,8 @@
 // Layers of hashed n-grams: what each residual stream takes of the value that a token's rows have, and a dilated causal
 // convolution of that. What the convolution has seen of the last tokens lies in a ring in the state of the sequence.
 // Included behind compressed.cu, which says where a sequence's state is, and gated_streams.cu.
+#include "cache.cuh"
+#include "sequence_rows.cuh"
 
 struct GateValuesArguments {
     const float* value;          // [tokens, hidden]

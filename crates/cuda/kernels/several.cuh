@@ -2,11 +2,11 @@
 // unit with several of them.
 //
 // Each weight is read once for all tokens. A token's bits are those of a step alone: its sums are cut over threads,
-// warps and blocks as `step.cu` cuts them, and a column of a product on tensor cores knows nothing of the others. So
+// warps and blocks as `step.cuh` cuts them, and a column of a product on tensor cores knows nothing of the others. So
 // the columns of the multiplicand that a single vector leaves empty hold other tokens: of groups of 32 columns a vector
 // has eight of them, of 64 four, of 128 two.
 #pragma once
-#include "halves.cuh"
+#include "step.cuh"
 
 constexpr uint32_t STEP_WARPS = STEP_THREADS / 32;
 // Most tokens of one pass.
@@ -27,7 +27,7 @@ __device__ inline SourceParts load_source(const Source& s, size_t token, uint32_
     if (!live) return p;
     const float4* x = reinterpret_cast<const float4*>(s.x + token * s.columns + column);
     p.x[0] = __ldcg(x), p.x[1] = __ldcg(x + 1);
-    if (s.mode == HEAD_NORM || s.mode == GATED) {
+    if (norms_heads(s) || s.mode == GATED) {
         const float4* plain = reinterpret_cast<const float4*>(s.gate + token * s.columns + column);
         const float4* z = s.mode == GATED ? gate_of(s, token, column) : plain;
         p.gate[0] = __ldcg(z), p.gate[1] = __ldcg(z + 1);
@@ -39,10 +39,10 @@ struct EightWeights {
     float4 first, second;
 };
 
-// HEAD_NORM: of the norm, for eight values of a head.
+// Of heads: of the norm, for eight values of a head.
 __device__ inline EightWeights head_weights(const Source& s, uint32_t column) {
     EightWeights w = {};
-    if (column >= s.columns || s.mode != HEAD_NORM) return w;
+    if (column >= s.columns || !norms_heads(s)) return w;
     const float4* norm = reinterpret_cast<const float4*>(s.norm + column % s.dim);
     w.first = norm[0], w.second = norm[1];
     return w;
@@ -53,7 +53,7 @@ __device__ inline void join_source(const Source& s, const SourceParts& p, const 
     float4 a = p.x[0], b = p.x[1], c = p.gate[0], d = p.gate[1], e = w.first, f = w.second;
     v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
     float gate[8] = {c.x, c.y, c.z, c.w, d.x, d.y, d.z, d.w};
-    if (s.mode == HEAD_NORM) {
+    if (norms_heads(s)) {
         float weight[8] = {e.x, e.y, e.z, e.w, f.x, f.y, f.z, f.w};
         norm_head(s, weight, gate, v);
     } else if (s.mode == GATED) {

@@ -1,5 +1,5 @@
 // Both halves of the experts of a step of several sequences. What several.cuh says of bits holds; what the halves do is
-// described in step.cu.
+// described in step.cuh.
 #include "experts_four.cuh"
 
 // `find(p, address)` gives the expert of a pair and where its record is; `chosen`: scratch.

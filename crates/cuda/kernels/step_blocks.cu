@@ -2,6 +2,7 @@
 // products of blocks_step.cuh. Kernels of their own, so that affine ones keep their registers and their code; and so
 // have launches with a format of blocks_grids.cuh, for the sake of the others.
 #include "blocks_step.cuh"
+#include "step.cuh"
 
 // A lane's share of 128 columns of two rows of floats.
 template <uint32_t KIND>

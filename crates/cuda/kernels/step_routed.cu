@@ -2,6 +2,7 @@
 // is asked for and nothing awaited, and a kernel of one warp between the router and the experts would only be one more
 // wait of the whole device. Each block makes the same choice, by the same operations as `route`; the first leaves it
 // for the second half.
+#include "routing.cuh"
 #include "experts_four.cuh"
 
 struct StepRoutedArguments {

@@ -185,9 +185,9 @@ codes! {
         Nvfp4 = BLOCK_NVFP4, Mxfp4Planes = BLOCK_MXFP4_PLANES, Fp8 = BLOCK_FP8,
     }
     /// What a vector is before it is multiplied.
-    enum StageMode { Plain = PLAIN, Norm = NORM, HeadNorm = HEAD_NORM, Gated = GATED }
+    enum StageMode { Plain = PLAIN, Norm = NORM, HeadNorm = HEAD_NORM, Gated = GATED, HeadSigmoid = HEAD_SIGMOID }
     /// What becomes of the products of a job of a step.
-    enum JobKind { Store = STORE, Add = ADD, Convolve = CONVOLVE, SwiGlu = SWIGLU }
+    enum JobKind { Store = STORE, Add = ADD, Convolve = CONVOLVE, SwiGlu = SWIGLU, Inject = INJECT }
     /// How cached keys and values are stored.
     enum CacheType {
         F32 = CACHE_F32, F16 = CACHE_F16, Bf16 = CACHE_BF16, Q8 = CACHE_Q8, Fp8 = CACHE_FP8, Fp4 = CACHE_FP4,

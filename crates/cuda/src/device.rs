@@ -1,4 +1,4 @@
-//! Opening a device: the driver, its context, the kernels' image.
+//! Opening a device: the driver, its context, the kernels' images.
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
@@ -8,14 +8,12 @@ use cudarc::driver::sys;
 use kernels::memory::StableMemory;
 
 use crate::CudaError;
-use crate::launch::Kernel;
+use crate::launch::{Kernel, Unit};
 use crate::pages::{self, RetiredRange};
 
-/// Every kernel, for every supported architecture.
-static IMAGE: &[u8] = include_bytes!("../kernels/prebuilt/flashmoe.fatbin");
-/// Oldest architecture that the image holds.
+/// Oldest architecture that the images hold.
 const OLDEST: (i32, i32) = (7, 5);
-/// CUDA of the compiler that made the image (`kernels/build.sh`): any driver of that version can load it.
+/// CUDA of the compiler that made the images (`kernels/build.sh`): any driver of that version can load it.
 const IMAGE_VERSION: (i32, i32) = (13, 0);
 
 /// What a device is.
@@ -48,7 +46,8 @@ pub struct Device {
 pub(crate) struct Inner {
     device: sys::CUdevice,
     context: sys::CUcontext,
-    module: sys::CUmodule,
+    /// One of each unit's image, in the order of units.
+    modules: Vec<sys::CUmodule>,
     functions: Vec<sys::CUfunction>,
     /// Dynamic shared memory that a block may have, bytes.
     pub(crate) shared_limit: usize,
@@ -150,7 +149,7 @@ impl Device {
         let mut inner = Inner {
             device,
             context,
-            module: std::ptr::null_mut(),
+            modules: Vec::new(),
             functions: Vec::new(),
             shared_limit: shared as usize,
             info: DeviceInfo {
@@ -236,16 +235,20 @@ impl Inner {
     }
 
     fn load(&mut self) -> Result<(), CudaError> {
-        // SAFETY: the image is a complete fat binary, copied by the driver.
-        let loaded = unsafe { sys::cuModuleLoadData(&mut self.module, IMAGE.as_ptr().cast()) };
-        check("cuModuleLoadData", loaded)
-            .map_err(|error| refused_image(error, self.info.driver))?;
+        for image in Unit::IMAGES {
+            let mut module = std::ptr::null_mut();
+            // SAFETY: the image is a complete fat binary, copied by the driver.
+            let loaded = unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast()) };
+            check("cuModuleLoadData", loaded)
+                .map_err(|error| refused_image(error, self.info.driver))?;
+            self.modules.push(module);
+        }
         for kernel in Kernel::ALL {
+            let module = self.modules[kernel.unit() as usize];
             let name = CString::new(kernel.name()).expect("names hold no zero");
             let mut function = std::ptr::null_mut();
             // SAFETY: stores a handle that lives as long as the module.
-            let found =
-                unsafe { sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) };
+            let found = unsafe { sys::cuModuleGetFunction(&mut function, module, name.as_ptr()) };
             check("cuModuleGetFunction", found)?;
             let attribute = |which| {
                 let mut value = 0;
@@ -286,8 +289,8 @@ impl Drop for Inner {
                     }
                 };
             }
-            if !self.module.is_null() {
-                let _ = sys::cuModuleUnload(self.module);
+            for module in self.modules.drain(..) {
+                let _ = sys::cuModuleUnload(module);
             }
             let _ = sys::cuDevicePrimaryCtxRelease_v2(self.device);
         }

@@ -4,32 +4,48 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The list of checksums beside the image names every source, and each is as it was when the image was built.
+/// Each unit's list of checksums names its sources and its image, each is as it was when the image was built, and no
+/// source is in none of the lists.
 #[test]
-fn the_image_was_built_from_these_sources() {
+fn the_images_were_built_from_these_sources() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let list = std::fs::read_to_string(folder.join("prebuilt/sources.sha256")).unwrap();
-    let listed: Vec<&str> =
-        list.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    for entry in std::fs::read_dir(&folder).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if name.ends_with(".cu") || name.ends_with(".cuh") {
-            assert!(
-                listed.contains(&name.as_str()),
-                "{name} is newer than the image: run kernels/build.sh"
-            );
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let units: Vec<String> = names(&folder.join("units"))
+        .iter()
+        .map(|name| name.strip_suffix(".cu").expect("units are sources").to_owned())
+        .collect();
+    let mut listed = vec!["all.cu".to_owned(), "layouts.cuh".to_owned()];
+    for unit in &units {
+        let list = folder.join(format!("prebuilt/{unit}.sha256"));
+        let list =
+            std::fs::read_to_string(list).expect("a list of each unit: run kernels/build.sh");
+        assert!(list.contains(&format!("units/{unit}.cu")), "{unit}: run kernels/build.sh");
+        listed.extend(
+            list.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned),
+        );
+        let check = Command::new("sha256sum")
+            .args(["--check", "--quiet", &format!("prebuilt/{unit}.sha256")])
+            .current_dir(&folder)
+            .output();
+        match check {
+            Err(error) => eprintln!("skipped: sha256sum cannot be run here ({error})"),
+            Ok(output) => {
+                let found = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success(), "{found}run kernels/build.sh");
+            }
         }
     }
-    let check = Command::new("sha256sum")
-        .args(["--check", "--quiet", "prebuilt/sources.sha256"])
-        .current_dir(&folder)
-        .output();
-    match check {
-        Err(error) => eprintln!("skipped: sha256sum cannot be run here ({error})"),
-        Ok(output) => {
-            let found = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{found}run kernels/build.sh");
+    for name in names(&folder) {
+        if name.ends_with(".cu") || name.ends_with(".cuh") {
+            assert!(listed.contains(&name), "{name} is in no image: run kernels/build.sh");
         }
+    }
+    for name in names(&folder.join("prebuilt")) {
+        let unit = name.split('.').next().unwrap();
+        assert!(units.iter().any(|known| known == unit), "{name} is of no unit");
     }
 }
 

@@ -1,7 +1,9 @@
 //! The delta rule over the tokens of a prompt against steps, cut anywhere, and its time: a part of the example `check`.
 
 use cuda::Span;
-use cuda::launch::{self, DeltaShape, DeltaStep, StepConvolution, StepInput, StepJob, TokenPlaces};
+use cuda::launch::{
+    self, DeltaShape, DeltaStep, StepConvolution, StepInput, StepJob, Streams, TokenPlaces,
+};
 
 use super::Bench;
 
@@ -128,14 +130,32 @@ impl Bench {
         self.compare("its state", outputs[0].1, outputs[1].1);
         let (z, norm) = (self.random(tokens * 256), self.random(64));
         let output = self.matrix(columns, 256, 4, 64);
-        let (plain, fused) = (self.random(tokens * columns), self.poison(tokens * columns));
-        self.stream.copy(plain, fused).unwrap();
-        let context = self.twin(outputs[0].0);
-        launch::gated_norm(&self.stream, tokens * 4, context, (z, false), norm, 1e-6).unwrap();
-        launch::linear(&self.stream, context, tokens, &[(output, plain)], true).unwrap();
-        let input = StepInput::HeadNorm { x: outputs[0].0, gate: z, weight: norm, epsilon: 1e-6 };
-        launch::step_linear(&self.stream, tokens, &input, &[StepJob::Add(output, fused)]).unwrap();
-        self.compare("gated norm and output", fused, plain);
+        for sigmoid in [false, true] {
+            let (plain, fused) = (self.random(tokens * columns), self.poison(tokens * columns));
+            self.stream.copy(plain, fused).unwrap();
+            let context = self.twin(outputs[0].0);
+            let gate = (z, sigmoid);
+            launch::gated_norm(&self.stream, tokens * 4, context, gate, norm, 1e-6).unwrap();
+            launch::linear(&self.stream, context, tokens, &[(output, plain)], true).unwrap();
+            let (x, epsilon) = (outputs[0].0, 1e-6);
+            let input = StepInput::HeadNorm { x, gate: z, weight: norm, epsilon, sigmoid };
+            let job = StepJob::Add(output, fused);
+            launch::step_linear(&self.stream, tokens, &input, &[job]).unwrap();
+            self.compare("gated norm and output", fused, plain);
+            for count in [2, 4] {
+                let [plain, fused] = [(); 2].map(|()| self.poison(tokens * count * columns));
+                let start = self.random(tokens * count * columns);
+                self.stream.copy(start, plain).unwrap();
+                self.stream.copy(start, fused).unwrap();
+                let (weights, taken) = (self.random(tokens * count), self.poison(tokens * columns));
+                launch::linear(&self.stream, context, tokens, &[(output, taken)], false).unwrap();
+                let streams = Streams { values: plain, count, hidden: columns };
+                launch::inject_streams(&self.stream, tokens, &streams, weights, taken).unwrap();
+                let job = StepJob::Inject(output, fused, weights);
+                launch::step_linear(&self.stream, tokens, &input, &[job]).unwrap();
+                self.compare("gated norm and output to streams", fused, plain);
+            }
+        }
     }
 
     /// Prompts whole, in pieces and as steps.

@@ -1,8 +1,11 @@
 //! Residual streams that gates read, the sigmoid gate of heads and layers of hashed n-grams against plain code on the
 //! host, whole and in pieces: a part of the example `check`.
 
-use cuda::launch::{self, NgramMix, NgramValues, SequenceRows, Streams, TokenPlaces};
-use cuda::{PinnedBuffer, Span};
+use cuda::launch::{
+    self, GateMatrices, NgramMix, NgramValues, SequenceRows, StepGates, Streams, TokenPlaces,
+};
+use cuda::{Matrix, PinnedBuffer, Span};
+use kernels::format::{Encoding, FloatType};
 
 use super::Bench;
 
@@ -37,6 +40,13 @@ impl Bench {
             [(4, 2560, 320, 3), (2, 32, 8, 5), (8, 96, 24, 1), (4, 200, 64, 70)]
         {
             self.gated_streams(count, hidden, (rank, tokens));
+        }
+        for (count, hidden, rank, tokens, bits) in
+            [(4, 2560, 320, 1, 4), (4, 2560, 320, 8, 8), (2, 96, 32, 3, 4), (8, 3200, 64, 2, 8)]
+        {
+            for inject in [None, Some(0), Some(8)] {
+                self.gates_of_a_step((count, hidden, rank), tokens, (bits, inject));
+            }
         }
         for (heads, dim) in [(48, 128), (5, 16), (2, 40)] {
             self.gated_heads(heads, dim);
@@ -100,6 +110,71 @@ impl Bench {
         let rows = chosen.iter().flat_map(|&row| &all[row as usize * hidden..][..hidden]);
         let rows: Vec<f32> = rows.copied().collect();
         self.same_bits(&format!("chosen rows of {name}"), &self.read(found), &rows);
+    }
+
+    /// The two kernels of a step against those of single operations; `inject`: bits, or 0 for bf16.
+    fn gates_of_a_step(
+        &self,
+        (count, hidden, rank): (usize, usize, usize),
+        tokens: usize,
+        (bits, inject): (u8, Option<u8>),
+    ) {
+        let wide = count * hidden;
+        let streams = Streams { values: self.random(tokens * wide), count, hidden };
+        let (weight, scratch) = (self.random(wide), self.poison(tokens * wide));
+        let inject = inject.map(|bits| match bits {
+            0 => {
+                let values = self.read(self.random(count * wide));
+                let halves = values.iter().flat_map(|v| ((v.to_bits() >> 16) as u16).to_le_bytes());
+                let held = self.bytes(&halves.collect::<Vec<_>>());
+                let encoding = Encoding::Float(FloatType::Bf16);
+                Matrix::new(encoding, count, wide, held, held.part(0, 0), held.part(0, 0))
+            }
+            bits => self.matrix(count, wide, bits, 32),
+        });
+        let (down, up) = (self.matrix(rank, wide, bits, 32), self.matrix(wide, rank, bits, 32));
+        let matrices = GateMatrices { down, inject, up };
+        assert!(launch::step_serves_gates(&matrices, count));
+        let norm = (weight, EPSILON);
+        let (found, taken) = (self.poison(tokens * hidden), self.poison(tokens * count));
+        let site = StepGates {
+            norm: weight,
+            epsilon: EPSILON,
+            matrices,
+            inject: taken,
+            block: found,
+            partial: scratch,
+        };
+        launch::step_gates(&self.stream, tokens, &streams, &site).unwrap();
+        let normed = Streams { values: self.poison(tokens * wide), ..streams };
+        launch::norm_streams(&self.stream, tokens, &streams, norm, normed.values).unwrap();
+        let (low, gates) = (self.poison(tokens * rank), self.poison(tokens * wide));
+        launch::linear(&self.stream, normed.values, tokens, &[(down, low)], false).unwrap();
+        launch::activate_gates(&self.stream, low, count).unwrap();
+        launch::linear(&self.stream, low, tokens, &[(up, gates)], false).unwrap();
+        let expected = self.poison(tokens * hidden);
+        launch::merge_gated(&self.stream, tokens, &normed, gates, expected).unwrap();
+        let name = format!("gates of a step, {tokens} x {count} streams of {hidden}, {bits} bits");
+        self.compare(&name, found, expected);
+        if let Some(inject) = inject {
+            let expected = self.poison(tokens * count);
+            launch::linear(&self.stream, normed.values, tokens, &[(inject, expected)], false)
+                .unwrap();
+            self.compare(&format!("what streams take, {name}"), taken, expected);
+            if launch::serves_stream_products(&inject) {
+                let found = self.poison(tokens * count);
+                launch::stream_products(&self.stream, tokens, normed.values, inject, found)
+                    .unwrap();
+                self.compare(&format!("products of streams, {name}"), found, expected);
+            }
+        }
+        // A token's bits are those of a step alone.
+        let (inject, block) = (self.poison(count), self.poison(hidden));
+        let last = |span: Span<f32>, width: usize| span.part((tokens - 1) * width, width);
+        let one = Streams { values: last(streams.values, wide), ..streams };
+        launch::step_gates(&self.stream, 1, &one, &StepGates { inject, block, ..site }).unwrap();
+        let there = self.read(last(found, hidden));
+        self.same_bits(&format!("alone, {name}"), &self.read(block), &there);
     }
 
     fn gated_heads(&self, heads: usize, dim: usize) {

@@ -171,7 +171,7 @@ impl Bench {
 
     fn drafts(&self) {
         let (k, most) = (5, 4);
-        let words = self.words(&[7, 90, 0, 0]);
+        let words = self.words(&[7, 90, 0, 89]);
         let uses = self.words(&[1, 2, 3, 4, 5]);
         let tokens = PinnedBuffer::<u32>::new(&self.device, most).unwrap();
         let used = PinnedBuffer::<u32>::new(&self.device, most * k).unwrap();
@@ -182,6 +182,7 @@ impl Bench {
                 uses,
                 input: words.part(0, 1),
                 position: words.part(1, 1),
+                row: words.part(3, 1),
                 drafted: words.part(2, 1),
                 tokens: tokens.all(),
                 used: used.all(),
@@ -196,7 +197,7 @@ impl Bench {
         let experts: Vec<u32> = used.collect(0..3 * k).collect();
         let good = found == [11, u32::MAX, 13]
             && experts == [1, 2, 3, 4, 5].repeat(3)
-            && self.read_words(words) == [last, 93, 3, 0];
+            && self.read_words(words) == [last, 93, 3, 92];
         self.expect_equal("drafts behind each other", good);
     }
 }

@@ -18,9 +18,9 @@ fn alone(input: &StepInput, tokens: usize, token: usize) -> StepInput {
         StepInput::Norm { x, weight, epsilon } => {
             StepInput::Norm { x: row(x, tokens, token), weight, epsilon }
         }
-        StepInput::HeadNorm { x, gate, weight, epsilon } => {
+        StepInput::HeadNorm { x, gate, weight, epsilon, sigmoid } => {
             let (x, gate) = (row(x, tokens, token), row(gate, tokens, token));
-            StepInput::HeadNorm { x, gate, weight, epsilon }
+            StepInput::HeadNorm { x, gate, weight, epsilon, sigmoid }
         }
         StepInput::Gated { x, both, dim } => {
             StepInput::Gated { x: row(x, tokens, token), both: row(both, tokens, token), dim }
@@ -55,7 +55,8 @@ impl Bench {
                 let inputs = [
                     StepInput::Norm { x, weight, epsilon: 1e-6 },
                     StepInput::Gated { x, both, dim: 64 },
-                    StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6 },
+                    StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6, sigmoid: false },
+                    StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6, sigmoid: true },
                 ];
                 let [first, second] = [(); 2].map(|()| self.matrix(rows, columns, bits, group));
                 let other = self.matrix(64, columns, 8, 64);

@@ -1,10 +1,11 @@
 //! Writes the headers of the kernels, compares them with the committed ones, and shows that the lists are complete.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
 use super::{CODES, CONSTANTS, Field, Layout};
-use crate::launch::{self, Kernel};
+use crate::launch::{self, Kernel, Unit};
 use crate::matrix;
 
 fn layouts() -> impl Iterator<Item = &'static Layout> {
@@ -123,6 +124,24 @@ fn the_kernels_are_held_to_these_declarations() {
     let all = std::fs::read_to_string(folder.join("all.cu")).unwrap();
     let last = all.trim_end().lines().last();
     assert_eq!(last, Some("#include \"layouts.cuh\""), "checks come after all structures");
+}
+
+/// The kernels that the host asks a unit's image for are those that its sources define (`kernels/build.sh` lists them),
+/// and the assertions see every unit.
+#[test]
+fn every_unit_has_its_kernels() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let all = std::fs::read_to_string(folder.join("all.cu")).unwrap();
+    for unit in Unit::ALL {
+        let file = unit.file();
+        assert!(all.contains(&format!("#include \"units/{file}.cu\"")), "all.cu includes {file}");
+        let list = folder.join(format!("prebuilt/{file}.kernels"));
+        let list = std::fs::read_to_string(list).expect("a list of kernels: run kernels/build.sh");
+        let defined: BTreeSet<&str> = list.lines().collect();
+        let asked =
+            Kernel::ALL.iter().filter(|kernel| kernel.unit() == *unit).map(|kernel| kernel.name());
+        assert_eq!(asked.collect::<BTreeSet<_>>(), defined, "kernels of {file}");
+    }
 }
 
 #[test]

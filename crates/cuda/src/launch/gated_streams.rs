@@ -1,9 +1,9 @@
 //! Launches of residual streams that gates read, between the products with their matrices
 //! (`kernels/gated_streams.cu`).
 
-use super::{Kernel, Streams, expect};
+use super::{Kernel, STREAMS_LIMIT, Streams, expect};
 use crate::abi::mirrors;
-use crate::{CudaError, Span, Stream};
+use crate::{CudaError, Matrix, Span, Stream};
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -127,6 +127,41 @@ fn launch(
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+struct StreamProductsArguments {
+    x: u64,
+    matrix: Matrix,
+    out: u64,
+}
+
+/// True for matrices of few rows of floats, as [`stream_products`] multiplies them.
+pub fn serves_stream_products(matrix: &Matrix) -> bool {
+    matrix.rows() <= STREAMS_LIMIT && matrix.has_floats()
+}
+
+/// `out` `[tokens, rows]` = products of each token of `x` `[tokens, columns]`.
+///
+/// # Errors
+/// The device failed.
+///
+/// # Panics
+/// When [`serves_stream_products`] says no, or lengths do not fit.
+pub fn stream_products(
+    stream: &Stream,
+    tokens: usize,
+    x: Span<f32>,
+    matrix: Matrix,
+    out: Span<f32>,
+) -> Result<(), CudaError> {
+    assert!(serves_stream_products(&matrix), "few rows of floats");
+    expect("inputs of products", x.len(), tokens * matrix.columns());
+    expect("products", out.len(), tokens * matrix.rows());
+    let arguments = StreamProductsArguments { x: x.address, matrix, out: out.address };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch_overlapping(Kernel::StreamProducts, (tokens, 1, 1), 256, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct GatherArguments {
     x: u64,
     rows: u64,
@@ -163,5 +198,6 @@ mirrors! {
     NormStreamsArguments as NormStreamsArguments { x, weight, out, hidden, count, epsilon, padding } for NormStreams;
     GateStreamsArguments as GateStreamsArguments { values, gates, block, width, count }
         for ActivateGates, MergeGated, InjectStreams;
+    StreamProductsArguments as StreamProductsArguments { x, matrix, out } for StreamProducts;
     GatherArguments as GatherArguments { x, rows, out, width, padding } for GatherRows;
 }

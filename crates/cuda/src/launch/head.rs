@@ -155,6 +155,7 @@ struct TakeDraftArguments {
     uses: u64,
     input: u64,
     position: u64,
+    row: u64,
     drafted: u64,
     tokens: u64,
     used: u64,
@@ -173,6 +174,8 @@ pub struct TakeDraft {
     pub input: Span<u32>,
     /// Becomes the next one's position.
     pub position: Span<u32>,
+    /// Becomes the next one's row among those that drafts see.
+    pub row: Span<u32>,
     /// Counts drafts, from 0.
     pub drafted: Span<u32>,
     /// By draft: the token, in pinned memory.
@@ -189,7 +192,7 @@ pub fn take_draft(stream: &Stream, draft: &TakeDraft) -> Result<(), CudaError> {
     let k = draft.uses.len();
     assert!(k <= TOP_K_LIMIT, "top-k within the kernels' limit");
     expect("experts of all drafts", draft.used.len(), draft.tokens.len() * k);
-    for word in [draft.token, draft.input, draft.position, draft.drafted] {
+    for word in [draft.token, draft.input, draft.position, draft.row, draft.drafted] {
         expect("a word", word.len(), 1);
     }
     let arguments = TakeDraftArguments {
@@ -197,6 +200,7 @@ pub fn take_draft(stream: &Stream, draft: &TakeDraft) -> Result<(), CudaError> {
         uses: draft.uses.address,
         input: draft.input.address,
         position: draft.position.address,
+        row: draft.row.address,
         drafted: draft.drafted.address,
         tokens: draft.tokens.address,
         used: draft.used.address,
@@ -214,6 +218,6 @@ mirrors! {
     } for PairRows;
     LeaveOutArguments as LeaveOutArguments { chosen, weights, addresses, k, padding } for LeaveOutAbsent;
     TakeDraftArguments as TakeDraftArguments {
-        token, uses, input, position, drafted, tokens, used, k, padding
+        token, uses, input, position, row, drafted, tokens, used, k, padding
     } for TakeDraft;
 }

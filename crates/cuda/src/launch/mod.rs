@@ -12,158 +12,162 @@ use crate::abi::{STAGED_CHUNK, mirrors};
 use crate::{CudaError, Device, Matrix, Span, Stream};
 
 macro_rules! kernels {
-    ($($variant:ident = $name:literal),* $(,)?) => {
-        /// A kernel of the image.
+    ($($unit:ident in $file:literal { $($variant:ident = $name:literal),* $(,)? })*) => {
+        /// A unit of the kernels' sources (`kernels/units`): one image.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
-        pub(crate) enum Kernel { $($variant),* }
+        pub(crate) enum Unit { $($unit),* }
+
+        impl Unit {
+            /// Their images, in order: every kernel of a unit, for every supported architecture.
+            pub(crate) const IMAGES: &'static [&'static [u8]] =
+                &[$(include_bytes!(concat!("../../kernels/prebuilt/", $file, ".fatbin"))),*];
+
+            /// All of them, in order.
+            #[cfg(test)]
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$unit),*];
+
+            /// The name of its files.
+            #[cfg(test)]
+            pub(crate) fn file(self) -> &'static str {
+                match self { $(Self::$unit => $file),* }
+            }
+        }
+
+        /// A kernel of the images.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum Kernel { $($($variant),*),* }
 
         impl Kernel {
             /// All of them, in order.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant),*];
+            pub(crate) const ALL: &'static [Self] = &[$($(Self::$variant),*),*];
 
-            /// Its name in the image.
+            /// Its name in its image.
             pub(crate) fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),* }
+                match self { $($(Self::$variant => $name),*),* }
+            }
+
+            /// The unit whose image has it.
+            pub(crate) fn unit(self) -> Unit {
+                match self { $($(Self::$variant => Unit::$unit),*),* }
             }
         }
     };
 }
 
 kernels! {
-    Linear1 = "linear_1", Linear2 = "linear_2", Linear4 = "linear_4", Embed = "embed",
-    ArgMaxPartial = "arg_max_partial", ArgMaxFinal = "arg_max_final", RmsNorm = "rms_norm",
-    SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
-    NormAndRotate = "norm_and_rotate", Append = "append_key_values",
-    AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4", AttendJoin = "attend_join",
-    AttendJoinChunk = "attend_join_chunk",
-    AttendPlainWide1 = "attend_plain_wide_1", AttendPlainWide2 = "attend_plain_wide_2",
-    AttendStepF16Dim512 = "attend_step_f16_512", AttendStepBf16Dim512 = "attend_step_bf16_512",
-    AttendChunkF16Dim512 = "attend_chunk_f16_512", AttendChunkBf16Dim512 = "attend_chunk_bf16_512",
-    AttendChunkF16Dim512Small = "attend_chunk_f16_512_small",
-    AttendChunkBf16Dim512Small = "attend_chunk_bf16_512_small",
-    AttendStepF16Dim64 = "attend_step_f16_64", AttendStepF16Dim128 = "attend_step_f16_128",
-    AttendStepF16Dim256 = "attend_step_f16_256", AttendStepBf16Dim64 = "attend_step_bf16_64",
-    AttendStepBf16Dim128 = "attend_step_bf16_128", AttendStepBf16Dim256 = "attend_step_bf16_256",
-    AttendChunkF16Dim64 = "attend_chunk_f16_64", AttendChunkF16Dim128 = "attend_chunk_f16_128",
-    AttendChunkF16Dim256 = "attend_chunk_f16_256", AttendChunkF16Small = "attend_chunk_f16_256_small",
-    AttendChunkBf16Dim64 = "attend_chunk_bf16_64", AttendChunkBf16Dim128 = "attend_chunk_bf16_128",
-    AttendChunkBf16Dim256 = "attend_chunk_bf16_256",
-    AttendChunkBf16Small = "attend_chunk_bf16_256_small", AttendStepQ8Dim128 = "attend_step_q8_128",
-    AttendStepQ8Dim256 = "attend_step_q8_256", AttendChunkQ8Dim128 = "attend_chunk_q8_128",
-    AttendChunkQ8Dim256 = "attend_chunk_q8_256", AttendChunkQ8Small = "attend_chunk_q8_256_small",
-    Convolve = "convolve",
-    ConvolveTail = "convolve_tail", ConvolveRun = "convolve_run", NormaliseQueryKey = "normalise_query_key",
-    DeltaRule16 = "delta_rule_16", DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16",
-    DeltaStep32 = "delta_step_32", DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32",
-    DeltaPrepare = "delta_prepare",
-    DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
-    StepLinear = "step_linear",
-    StepLinearAny = "step_linear_any",
-    AttentionHeads = "attention_heads", StepInner = "step_inner",
-    StepInnerNarrow = "step_inner_narrow", StepOuter = "step_outer",
-    SeveralLinear1 = "several_linear_1", SeveralLinear2 = "several_linear_2",
-    SeveralLinear4 = "several_linear_4", SeveralNormed1 = "several_normed_1",
-    SeveralNormed2 = "several_normed_2", SeveralNormed4 = "several_normed_4",
-    SeveralInner = "several_inner", SeveralInnerNarrow = "several_inner_narrow",
-    SeveralInnerFour = "several_inner_four", SeveralInnerFourNarrow = "several_inner_four_narrow",
-    StepInnerRouted = "step_inner_routed", StepInnerNarrowRouted = "step_inner_narrow_routed",
-    SeveralInnerRouted = "several_inner_routed",
-    SeveralInnerNarrowRouted = "several_inner_narrow_routed",
-    SeveralInnerFourRouted = "several_inner_four_routed",
-    SeveralInnerFourNarrowRouted = "several_inner_four_narrow_routed",
-    SeveralOuter = "several_outer",
-    Route256 = "route_256", Route512 = "route_512",
-    Route1024 = "route_1024", RouteScored = "route_scored", ExpertInner = "expert_inner", ExpertOuter = "expert_outer",
-    GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu", Combine = "combine",
-    Tile2 = "tile_2", Tile3 = "tile_3", Tile4 = "tile_4", Tile5 = "tile_5", Tile6 = "tile_6",
-    Tile8 = "tile_8", TileAny = "tile_any", SplitTokens = "split_tokens",
-    TileSplit2 = "tile_split_2", TileSplit2Narrow = "tile_split_2_narrow",
-    TileSplit2Fine = "tile_split_2_fine", TileSplit2Small = "tile_split_2_small", TileSplit4 = "tile_split_4",
-    TileSplit4Narrow = "tile_split_4_narrow", TileSplit4Fine = "tile_split_4_fine",
-    TileSplit4Small = "tile_split_4_small",
-    TileSplit8 = "tile_split_8", TileSplit8Narrow = "tile_split_8_narrow",
-    FewColumns2x8 = "few_columns_2_8",
-    FewColumns2x16 = "few_columns_2_16",
-    FewColumns2Finex8 = "few_columns_2_fine_8",
-    FewColumns2Finex16 = "few_columns_2_fine_16",
-    FewColumns4x8 = "few_columns_4_8",
-    FewColumns4x16 = "few_columns_4_16",
-    FewColumns4Finex8 = "few_columns_4_fine_8",
-    FewColumns4Finex16 = "few_columns_4_fine_16",
-    FewColumns8x8 = "few_columns_8_8",
-    FewColumns8x16 = "few_columns_8_16",
-    FewColumns8Finex8 = "few_columns_8_fine_8",
-    FewColumns8Finex16 = "few_columns_8_fine_16",
-    FewRows2x8 = "few_rows_2_8",
-    FewRows2x16 = "few_rows_2_16",
-    FewRows2Finex8 = "few_rows_2_fine_8",
-    FewRows2Finex16 = "few_rows_2_fine_16",
-    FewRows4x8 = "few_rows_4_8",
-    FewRows4x16 = "few_rows_4_16",
-    FewRows4Finex8 = "few_rows_4_fine_8",
-    FewRows4Finex16 = "few_rows_4_fine_16",
-    FewRows8x8 = "few_rows_8_8",
-    FewRows8x16 = "few_rows_8_16",
-    FewRows8Finex8 = "few_rows_8_fine_8",
-    FewRows8Finex16 = "few_rows_8_fine_16",
-    TileSplit8Fine = "tile_split_8_fine", TileSplit8Small = "tile_split_8_small", RankPartial = "rank_partial",
-    RankFinal = "rank_final", Weigh = "weigh",
-    TileBlocksQ40 = "tile_blocks_Q4_0",
-    TileBlocksQ41 = "tile_blocks_Q4_1",
-    TileBlocksQ50 = "tile_blocks_Q5_0",
-    TileBlocksQ51 = "tile_blocks_Q5_1",
-    TileBlocksQ80 = "tile_blocks_Q8_0",
-    TileBlocksQ2K = "tile_blocks_Q2_K",
-    TileBlocksQ3K = "tile_blocks_Q3_K",
-    TileBlocksQ4K = "tile_blocks_Q4_K",
-    TileBlocksQ5K = "tile_blocks_Q5_K",
-    TileBlocksQ6K = "tile_blocks_Q6_K",
-    TileBlocksIq4Nl = "tile_blocks_IQ4_NL",
-    TileBlocksIq4Xs = "tile_blocks_IQ4_XS",
-    TileBlocksMxfp4 = "tile_blocks_MXFP4",
-    TileBlocksIq2Xxs = "tile_blocks_IQ2_XXS",
-    TileBlocksIq2Xs = "tile_blocks_IQ2_XS",
-    TileBlocksIq2S = "tile_blocks_IQ2_S",
-    TileBlocksIq3Xxs = "tile_blocks_IQ3_XXS",
-    TileBlocksIq3S = "tile_blocks_IQ3_S",
-    TileBlocksIq1S = "tile_blocks_IQ1_S",
-    TileBlocksIq1M = "tile_blocks_IQ1_M",
-    TileBlocksTq10 = "tile_blocks_TQ1_0",
-    TileBlocksTq20 = "tile_blocks_TQ2_0",
-    TileBlocksNvfp4 = "tile_blocks_NVFP4",
-    TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES",
-    TileBlocksFp8 = "tile_blocks_FP8",
-    AddBias = "add_bias", PreparePairs = "prepare_pairs", Limit = "limit_pairs", GeluPairs = "gelu_pairs",
-    Geglu = "geglu", NormRows = "norm_rows", NormBetween = "norm_between", NormJoin = "norm_join",
-    Scale = "scale_values", Cap = "cap_values",
-    ExpertInnerParts = "expert_inner_parts", ExpertOuterParts = "expert_outer_parts",
-    ExpertInnerPartsPlanes = "expert_inner_parts_planes", ExpertOuterPartsPlanes = "expert_outer_parts_planes",
-    TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
-    SplitTokensBlocks = "split_tokens_blocks", LinearBlocks = "linear_blocks", EmbedBlocks = "embed_blocks",
-    ExpertInnerBlocks = "expert_inner_blocks", ExpertOuterBlocks = "expert_outer_blocks",
-    TileAnyBlocks = "tile_any_blocks", StepLinearBlocks = "step_linear_blocks",
-    StepInnerBlocks = "step_inner_blocks", StepOuterBlocks = "step_outer_blocks",
-    StepLinearGrids = "step_linear_grids", StepInnerGrids = "step_inner_grids",
-    StepOuterGrids = "step_outer_grids", StepLinearPlanes = "step_linear_planes",
-    StepInnerPlanes = "step_inner_planes", StepOuterPlanes = "step_outer_planes",
-    StepInnerLimited = "step_inner_limited",
-    AppendLatent = "append_latent", RotateLatent = "rotate_latent", LatentHeads = "latent_heads",
-    LatentHeadsBlocks = "latent_heads_blocks",
-    AttendLatent2 = "attend_latent_2", AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent",
-    AttendLatentF16 = "attend_latent_f16", AttendLatentBf16 = "attend_latent_bf16",
-    WeighStreams = "weigh_streams", CollapseStreams = "collapse_streams", SpreadStreams = "spread_streams",
-    MixStreams = "mix_streams",
-    TurnHeads = "turn_heads", StoreWindowRows = "store_window_rows", KeepWindowRows = "keep_window_rows",
-    PoolRows = "pool_rows", KeepGates = "keep_gates", TransposeRows = "transpose_rows",
-    ScoreRows = "score_rows", ChooseRows = "choose_rows", AttendRows = "attend_rows",
-    JoinRowParts = "join_row_parts",
-    PairRows = "pair_rows", LeaveOutAbsent = "leave_out_absent", TakeDraft = "take_draft",
-    NormStreams = "norm_streams", ActivateGates = "activate_gates", MergeGated = "merge_gated",
-    InjectStreams = "inject_streams", GatherRows = "gather_rows", GateValues = "gate_values",
-    MixNgrams = "mix_ngrams", KeepNgrams = "keep_ngrams", TurnIndexQueries = "turn_index_queries",
-    MakeIndexKeys = "make_index_keys", KeepIndexKeys = "keep_index_keys", ScoreUnits = "score_units",
-    AttendUnits = "attend_units", JoinUnitParts = "join_unit_parts",
+    Attention in "attention" {
+        Append = "append_key_values", AttendPlain1 = "attend_plain_1", AttendPlain4 = "attend_plain_4",
+        AttendJoin = "attend_join", AttendJoinChunk = "attend_join_chunk", AttendPlainWide1 = "attend_plain_wide_1",
+        AttendPlainWide2 = "attend_plain_wide_2", AttendStepF16Dim512 = "attend_step_f16_512",
+        AttendStepBf16Dim512 = "attend_step_bf16_512", AttendChunkF16Dim512 = "attend_chunk_f16_512",
+        AttendChunkBf16Dim512 = "attend_chunk_bf16_512", AttendChunkF16Dim512Small = "attend_chunk_f16_512_small",
+        AttendChunkBf16Dim512Small = "attend_chunk_bf16_512_small", AttendStepF16Dim64 = "attend_step_f16_64",
+        AttendStepF16Dim128 = "attend_step_f16_128", AttendStepF16Dim256 = "attend_step_f16_256",
+        AttendStepBf16Dim64 = "attend_step_bf16_64", AttendStepBf16Dim128 = "attend_step_bf16_128",
+        AttendStepBf16Dim256 = "attend_step_bf16_256", AttendChunkF16Dim64 = "attend_chunk_f16_64",
+        AttendChunkF16Dim128 = "attend_chunk_f16_128", AttendChunkF16Dim256 = "attend_chunk_f16_256",
+        AttendChunkF16Small = "attend_chunk_f16_256_small", AttendChunkBf16Dim64 = "attend_chunk_bf16_64",
+        AttendChunkBf16Dim128 = "attend_chunk_bf16_128", AttendChunkBf16Dim256 = "attend_chunk_bf16_256",
+        AttendChunkBf16Small = "attend_chunk_bf16_256_small", AttendStepQ8Dim128 = "attend_step_q8_128",
+        AttendStepQ8Dim256 = "attend_step_q8_256", AttendChunkQ8Dim128 = "attend_chunk_q8_128",
+        AttendChunkQ8Dim256 = "attend_chunk_q8_256", AttendChunkQ8Small = "attend_chunk_q8_256_small",
+    }
+    Compressed in "compressed" {
+        WeighStreams = "weigh_streams", CollapseStreams = "collapse_streams", SpreadStreams = "spread_streams",
+        MixStreams = "mix_streams", TurnHeads = "turn_heads", StoreWindowRows = "store_window_rows",
+        KeepWindowRows = "keep_window_rows", PoolRows = "pool_rows", KeepGates = "keep_gates",
+        TransposeRows = "transpose_rows", ScoreRows = "score_rows", ChooseRows = "choose_rows",
+        AttendRows = "attend_rows", JoinRowParts = "join_row_parts",
+    }
+    Indexed in "indexed" {
+        GateNarrow = "gate_narrow", GateWide = "gate_wide", StreamProducts = "stream_products",
+        NormStreams = "norm_streams", ActivateGates = "activate_gates", MergeGated = "merge_gated",
+        InjectStreams = "inject_streams", GatherRows = "gather_rows", GateValues = "gate_values",
+        MixNgrams = "mix_ngrams", KeepNgrams = "keep_ngrams", TurnIndexQueries = "turn_index_queries",
+        MakeIndexKeys = "make_index_keys", KeepIndexKeys = "keep_index_keys", ScoreUnits = "score_units",
+        AttendUnits = "attend_units", JoinUnitParts = "join_unit_parts",
+    }
+    Latent in "latent" {
+        AppendLatent = "append_latent", RotateLatent = "rotate_latent", LatentHeads = "latent_heads",
+        LatentHeadsBlocks = "latent_heads_blocks", AttendLatent2 = "attend_latent_2",
+        AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent", AttendLatentF16 = "attend_latent_f16",
+        AttendLatentBf16 = "attend_latent_bf16",
+    }
+    Mixer in "mixer" {
+        RmsNorm = "rms_norm", SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
+        NormAndRotate = "norm_and_rotate", Convolve = "convolve", ConvolveTail = "convolve_tail",
+        ConvolveRun = "convolve_run", NormaliseQueryKey = "normalise_query_key", DeltaRule16 = "delta_rule_16",
+        DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16", DeltaStep32 = "delta_step_32",
+        DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32", DeltaPrepare = "delta_prepare",
+        DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
+        AttentionHeads = "attention_heads", RankPartial = "rank_partial", RankFinal = "rank_final", Weigh = "weigh",
+        NormRows = "norm_rows", NormBetween = "norm_between", NormJoin = "norm_join", Scale = "scale_values",
+        Cap = "cap_values", PairRows = "pair_rows", LeaveOutAbsent = "leave_out_absent", TakeDraft = "take_draft",
+    }
+    Mixture in "mixture" {
+        Linear1 = "linear_1", Linear2 = "linear_2", Linear4 = "linear_4", Embed = "embed",
+        ArgMaxPartial = "arg_max_partial", ArgMaxFinal = "arg_max_final", Route256 = "route_256",
+        Route512 = "route_512", Route1024 = "route_1024", RouteScored = "route_scored", ExpertInner = "expert_inner",
+        ExpertOuter = "expert_outer", GroupPairs = "group_pairs", ListTiles = "list_tiles", Swiglu = "swiglu",
+        Combine = "combine", Tile2 = "tile_2", Tile3 = "tile_3", Tile4 = "tile_4", Tile5 = "tile_5", Tile6 = "tile_6",
+        Tile8 = "tile_8", TileAny = "tile_any", AddBias = "add_bias", PreparePairs = "prepare_pairs",
+        Limit = "limit_pairs", GeluPairs = "gelu_pairs", Geglu = "geglu", ExpertInnerParts = "expert_inner_parts",
+        ExpertOuterParts = "expert_outer_parts", ExpertInnerPartsPlanes = "expert_inner_parts_planes",
+        ExpertOuterPartsPlanes = "expert_outer_parts_planes", LinearBlocks = "linear_blocks",
+        EmbedBlocks = "embed_blocks", ExpertInnerBlocks = "expert_inner_blocks",
+        ExpertOuterBlocks = "expert_outer_blocks", TileAnyBlocks = "tile_any_blocks",
+    }
+    Tiles in "tiles" {
+        SplitTokens = "split_tokens", TileSplit2 = "tile_split_2", TileSplit2Narrow = "tile_split_2_narrow",
+        TileSplit2Fine = "tile_split_2_fine", TileSplit2Small = "tile_split_2_small", TileSplit4 = "tile_split_4",
+        TileSplit4Narrow = "tile_split_4_narrow", TileSplit4Fine = "tile_split_4_fine",
+        TileSplit4Small = "tile_split_4_small", TileSplit8 = "tile_split_8", TileSplit8Narrow = "tile_split_8_narrow",
+        FewColumns2x8 = "few_columns_2_8", FewColumns2x16 = "few_columns_2_16",
+        FewColumns2Finex8 = "few_columns_2_fine_8", FewColumns2Finex16 = "few_columns_2_fine_16",
+        FewColumns4x8 = "few_columns_4_8", FewColumns4x16 = "few_columns_4_16",
+        FewColumns4Finex8 = "few_columns_4_fine_8", FewColumns4Finex16 = "few_columns_4_fine_16",
+        FewColumns8x8 = "few_columns_8_8", FewColumns8x16 = "few_columns_8_16",
+        FewColumns8Finex8 = "few_columns_8_fine_8", FewColumns8Finex16 = "few_columns_8_fine_16",
+        FewRows2x8 = "few_rows_2_8", FewRows2x16 = "few_rows_2_16", FewRows2Finex8 = "few_rows_2_fine_8",
+        FewRows2Finex16 = "few_rows_2_fine_16", FewRows4x8 = "few_rows_4_8", FewRows4x16 = "few_rows_4_16",
+        FewRows4Finex8 = "few_rows_4_fine_8", FewRows4Finex16 = "few_rows_4_fine_16", FewRows8x8 = "few_rows_8_8",
+        FewRows8x16 = "few_rows_8_16", FewRows8Finex8 = "few_rows_8_fine_8", FewRows8Finex16 = "few_rows_8_fine_16",
+        TileSplit8Fine = "tile_split_8_fine", TileSplit8Small = "tile_split_8_small",
+        TileBlocksQ40 = "tile_blocks_Q4_0", TileBlocksQ41 = "tile_blocks_Q4_1", TileBlocksQ50 = "tile_blocks_Q5_0",
+        TileBlocksQ51 = "tile_blocks_Q5_1", TileBlocksQ80 = "tile_blocks_Q8_0", TileBlocksQ2K = "tile_blocks_Q2_K",
+        TileBlocksQ3K = "tile_blocks_Q3_K", TileBlocksQ4K = "tile_blocks_Q4_K", TileBlocksQ5K = "tile_blocks_Q5_K",
+        TileBlocksQ6K = "tile_blocks_Q6_K", TileBlocksIq4Nl = "tile_blocks_IQ4_NL",
+        TileBlocksIq4Xs = "tile_blocks_IQ4_XS", TileBlocksMxfp4 = "tile_blocks_MXFP4",
+        TileBlocksIq2Xxs = "tile_blocks_IQ2_XXS", TileBlocksIq2Xs = "tile_blocks_IQ2_XS",
+        TileBlocksIq2S = "tile_blocks_IQ2_S", TileBlocksIq3Xxs = "tile_blocks_IQ3_XXS",
+        TileBlocksIq3S = "tile_blocks_IQ3_S", TileBlocksIq1S = "tile_blocks_IQ1_S",
+        TileBlocksIq1M = "tile_blocks_IQ1_M", TileBlocksTq10 = "tile_blocks_TQ1_0",
+        TileBlocksTq20 = "tile_blocks_TQ2_0", TileBlocksNvfp4 = "tile_blocks_NVFP4",
+        TileBlocksMxfp4Planes = "tile_blocks_MXFP4_PLANES", TileBlocksFp8 = "tile_blocks_FP8",
+        TileBlocksF32 = "tile_blocks_F32", TileBlocksF16 = "tile_blocks_F16", TileBlocksBf16 = "tile_blocks_BF16",
+        SplitTokensBlocks = "split_tokens_blocks",
+    }
+    Steps in "steps" {
+        StepLinear = "step_linear", StepLinearAny = "step_linear_any", StepInner = "step_inner",
+        StepInnerNarrow = "step_inner_narrow", StepOuter = "step_outer", SeveralLinear1 = "several_linear_1",
+        SeveralLinear2 = "several_linear_2", SeveralLinear4 = "several_linear_4", SeveralNormed1 = "several_normed_1",
+        SeveralNormed2 = "several_normed_2", SeveralNormed4 = "several_normed_4", SeveralInner = "several_inner",
+        SeveralInnerNarrow = "several_inner_narrow", SeveralInnerFour = "several_inner_four",
+        SeveralInnerFourNarrow = "several_inner_four_narrow", StepInnerRouted = "step_inner_routed",
+        StepInnerNarrowRouted = "step_inner_narrow_routed", SeveralInnerRouted = "several_inner_routed",
+        SeveralInnerNarrowRouted = "several_inner_narrow_routed",
+        SeveralInnerFourRouted = "several_inner_four_routed",
+        SeveralInnerFourNarrowRouted = "several_inner_four_narrow_routed", SeveralOuter = "several_outer",
+    }
+    StepBlocks in "step_blocks" {
+        StepLinearBlocks = "step_linear_blocks", StepInnerBlocks = "step_inner_blocks",
+        StepOuterBlocks = "step_outer_blocks", StepLinearGrids = "step_linear_grids",
+        StepInnerGrids = "step_inner_grids", StepOuterGrids = "step_outer_grids",
+        StepLinearPlanes = "step_linear_planes", StepInnerPlanes = "step_inner_planes",
+        StepOuterPlanes = "step_outer_planes", StepInnerLimited = "step_inner_limited",
+    }
 }
 
 /// Largest head of attention that the kernels serve.
@@ -336,6 +340,7 @@ mod draw;
 mod expert_tiles;
 mod experts;
 mod gated_streams;
+mod gates_step;
 mod head;
 mod indexed;
 mod latent;
@@ -357,6 +362,7 @@ pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
 pub use gated_streams::*;
+pub use gates_step::*;
 pub use head::*;
 pub use indexed::*;
 pub use latent::*;
@@ -384,6 +390,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         experts::LAYOUTS,
         head::LAYOUTS,
         gated_streams::LAYOUTS,
+        gates_step::LAYOUTS,
         indexed::LAYOUTS,
         latent::LAYOUTS,
         mixer::LAYOUTS,

@@ -53,7 +53,7 @@ pub enum StepInput {
         /// Added to the mean square.
         epsilon: f32,
     },
-    /// RMS norm of each head times `weight` and SiLU of the gate.
+    /// RMS norm of each head times `weight`, and SiLU of the gate or its sigmoid.
     HeadNorm {
         /// `[tokens, heads, weight.len()]`
         x: Span<f32>,
@@ -63,6 +63,8 @@ pub enum StepInput {
         weight: Span<f32>,
         /// Added to the mean square.
         epsilon: f32,
+        /// The sigmoid.
+        sigmoid: bool,
     },
     /// Times the sigmoid of the second half of each head of `both`.
     Gated {
@@ -95,11 +97,12 @@ impl StepInput {
                 expect("weights of a norm", weight.len(), columns);
                 (x, weight.address, 0, StageMode::Norm, 1, epsilon)
             }
-            Self::HeadNorm { x, gate, weight, epsilon } => {
+            Self::HeadNorm { x, gate, weight, epsilon, sigmoid } => {
                 let dim = weight.len();
                 assert!(step_serves_head(dim) && columns.is_multiple_of(dim), "whole heads");
                 expect("gates", gate.len(), tokens * columns);
-                (x, weight.address, gate.address, StageMode::HeadNorm, dim, epsilon)
+                let mode = if sigmoid { StageMode::HeadSigmoid } else { StageMode::HeadNorm };
+                (x, weight.address, gate.address, mode, dim, epsilon)
             }
             Self::Gated { x, both, dim } => {
                 assert!(dim.is_multiple_of(8) && columns.is_multiple_of(dim), "whole heads");
@@ -139,6 +142,9 @@ pub enum StepJob {
     Convolve(Matrix, Span<f32>, StepConvolution),
     /// `out = SiLU(first x) * (second x)`
     SwiGlu(Matrix, Matrix, Span<f32>),
+    /// Streams `[tokens, count, rows]` take `matrix x`, each by its weight in `[tokens, count]`, as
+    /// [`super::inject_streams`] says.
+    Inject(Matrix, Span<f32>, Span<f32>),
 }
 
 #[derive(Clone, Copy)]
@@ -192,6 +198,7 @@ pub fn step_linear(
         StepJob::Store(matrix, out) => (matrix, matrix, out, JobKind::Store),
         StepJob::Add(matrix, out) => (matrix, matrix, out, JobKind::Add),
         StepJob::Convolve(matrix, out, _) => (matrix, matrix, out, JobKind::Convolve),
+        StepJob::Inject(matrix, out, _) => (matrix, matrix, out, JobKind::Inject),
         StepJob::SwiGlu(matrix, second, out) => (matrix, second, out, JobKind::SwiGlu),
     };
     let is_pair = |job: &StepJob| matches!(job, StepJob::SwiGlu(..));
@@ -294,6 +301,16 @@ pub fn step_linear(
                 arguments.ring_stride = ring.stride as u64;
                 arguments.ring_row = ring.row as u32;
             }
+        }
+        if let StepJob::Inject(_, streams, weights) = job {
+            let count = weights.len() / tokens;
+            assert!(
+                jobs.len() == 1 && count <= super::STREAMS_LIMIT,
+                "one product, streams served"
+            );
+            expect("streams", streams.len(), tokens * count * matrix.rows());
+            arguments.taps = weights.address;
+            arguments.kernel = count as u32;
         }
         let first_block = blocks as u32;
         let kind = kind as u32;

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use cuda::launch::{self, StepDevice};
+use cuda::launch::{self, GateMatrices, StepDevice};
 use cuda::{ExpertShapes, Matrix};
 use store::LayerId;
 use store::format::ProjectionShape;
@@ -57,10 +57,14 @@ pub(super) enum Launch {
     Plain(Op),
     /// The norm of `Residual`, and products of that.
     NormLinear { norm: VectorId, products: Vec<Product> },
-    /// The norm of `Residual`, products of that, the first one's convolution.
-    DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
+    /// The norm of streams, the narrow products of that, and the gates that the wide one makes of them, to `Normed`.
+    Gates { norm: VectorId, down: MatrixId, inject: Option<MatrixId>, up: MatrixId },
+    /// The norm of `Residual`, or `Normed` as it is, products of that, the first one's convolution.
+    DeltaInputs { norm: Option<VectorId>, products: Vec<Product>, convolution: VectorId },
     /// The gated norm of heads, and a product of that added to `Residual`.
     DeltaOutput { norm: VectorId, matrix: MatrixId },
+    /// The gated norm of heads where that is said, and a product of them that residual streams take.
+    Inject { heads: Option<(VectorId, OutputGate)>, matrix: MatrixId },
     /// Norms and rotation of heads with what is appended to the cache; attention. `values` are the heads whose norms
     /// the values are, where they have one.
     Heads { norms: [VectorId; 2], values: Option<Register> },
@@ -68,8 +72,8 @@ pub(super) enum Launch {
     GatedHeads { norms: [VectorId; 2], matrix: MatrixId },
     /// The same of heads with gates, whose output no fused kernel multiplies; the split and the gate.
     SplitHeads { norms: [VectorId; 2] },
-    /// The norm of `Residual`, router and experts.
-    NormMixture { norm: VectorId, mixture: Mixture, shared: FusedShared },
+    /// The norm of `Residual`, or `Normed` as it is, router and experts.
+    NormMixture { norm: Option<VectorId>, mixture: Mixture, shared: FusedShared },
     /// The norm of `Residual`, and the network.
     NormDense { norm: VectorId, dense: Dense },
     /// A mixture next to a dense network that has run, with the norms before and behind.
@@ -98,8 +102,12 @@ impl Launch {
             Self::NormLinear { products, .. } => {
                 format!("norm and {} products at once", products.len())
             }
+            Self::Gates { .. } => "norm and gates of streams in two".to_owned(),
+            Self::DeltaInputs { norm: None, .. } => "products and convolution at once".to_owned(),
             Self::DeltaInputs { .. } => "norm, products and convolution at once".to_owned(),
             Self::DeltaOutput { .. } => "gated norm and product at once, added".to_owned(),
+            Self::Inject { heads: None, .. } => "product to residual streams at once".to_owned(),
+            Self::Inject { .. } => "gated norm and product to residual streams at once".to_owned(),
             Self::Heads { .. } => "norms and rotation of heads at once; attention".to_owned(),
             Self::GatedHeads { .. } => {
                 let heads = "norms and rotation of heads at once; attention";
@@ -108,6 +116,9 @@ impl Launch {
             Self::SplitHeads { .. } => {
                 let heads = "norms and rotation of heads at once; attention";
                 format!("{heads}; split of queries and gates; sigmoid gate")
+            }
+            Self::NormMixture { norm: None, shared: FusedShared::Within, .. } => {
+                "router and shared expert at once; routing; experts in two".to_owned()
             }
             Self::NormMixture { shared: FusedShared::Within, .. } => {
                 "norm, router and shared expert at once; routing; experts in two".to_owned()
@@ -144,6 +155,19 @@ impl Facts<'_> {
     fn fuses(&self, ids: &[MatrixId]) -> bool {
         let matrices: Vec<Matrix> = ids.iter().map(|&id| (self.matrix)(id)).collect();
         launch::step_serves(self.device, &matrices)
+    }
+
+    /// The narrow matrices of a site of streams, where the kernels of a step serve it.
+    fn site(&self, products: &[Product], up: MatrixId) -> Option<(MatrixId, Option<MatrixId>)> {
+        let streams = self.config.gated?.streams;
+        let down = products.iter().find(|it| it.to == Register::GateLow)?.matrix;
+        let inject = products.iter().find(|it| it.to == Register::Inject).map(|it| it.matrix);
+        let matrices = GateMatrices {
+            down: (self.matrix)(down),
+            inject: inject.map(|id| (self.matrix)(id)),
+            up: (self.matrix)(up),
+        };
+        launch::step_serves_gates(&matrices, streams).then_some((down, inject))
     }
 
     fn linear(&self, products: &[Product]) -> bool {
@@ -224,13 +248,26 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
             Convolve { weight }, ..]
             if facts.linear(products) =>
-            (Launch::DeltaInputs { norm, products: products.clone(), convolution: weight }, 3),
+            (Launch::DeltaInputs { norm: Some(norm), products: products.clone(), convolution: weight }, 3),
+        [Linear { from: Normed, ref products }, Convolve { weight }, ..] if facts.linear(products) =>
+            (Launch::DeltaInputs { norm: None, products: products.clone(), convolution: weight }, 2),
+        [Op::NormStreams { weight: norm }, Linear { from: Register::StreamsNormed, ref products },
+            Op::GateStreams { up, to: Normed }, ..]
+            if let Some((down, inject)) = facts.site(products, up) =>
+            (Launch::Gates { norm, down, inject, up }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
             if facts.linear(products) =>
             (Launch::NormLinear { norm, products: products.clone() }, 2),
         [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
             if facts.norms_heads(matrix) =>
             (Launch::DeltaOutput { norm: weight, matrix }, 2),
+        [GatedNorm { weight, gate }, Linear { from: Context, ref products },
+            Op::InjectStreams { from: Normed }, ..]
+            if let &[Product { matrix, to: Normed }] = products.as_slice() && facts.norms_heads(matrix) =>
+            (Launch::Inject { heads: Some((weight, gate)), matrix }, 3),
+        [Linear { from: Context, ref products }, Op::InjectStreams { from: Normed }, ..]
+            if let &[Product { matrix, to: Normed }] = products.as_slice() && facts.fuses(&[matrix]) =>
+            (Launch::Inject { heads: None, matrix }, 2),
         [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
             Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate },
             LinearAdd { from: Context, matrix, to: Residual }, ..]
@@ -258,11 +295,12 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
         [Norm { from: Residual, weight: norm, to: Normed }, Op::Dense(dense), ..]
             if facts.dense(&dense) =>
             (Launch::NormDense { norm, dense }, 2),
-        [ref op @ Norm { from: Residual, weight: norm, to: Normed }, Op::Mixture(mixture), ..] =>
-            match facts.mixture(layer, &mixture) {
-                Some(shared) => (Launch::NormMixture { norm, mixture, shared }, 2),
-                None => (Launch::Plain(op.clone()), 1),
-            },
+        [Norm { from: Residual, weight: norm, to: Normed }, Op::Mixture(mixture), ..]
+            if let Some(shared) = facts.mixture(layer, &mixture) =>
+            (Launch::NormMixture { norm: Some(norm), mixture, shared }, 2),
+        [Op::Mixture(mixture), ..]
+            if facts.config.gated.is_some() && let Some(shared) = facts.mixture(layer, &mixture) =>
+            (Launch::NormMixture { norm: None, mixture, shared }, 1),
         [ref op, ..] => (Launch::Plain(op.clone()), 1),
         [] => unreachable!("a list that is left has an operation"),
     }

@@ -12,6 +12,7 @@ use super::super::prepared::Prepared;
 use super::buffers::Input;
 use super::fuse::{self, Facts, FusedShared, Launch};
 use super::{CudaBackend, Mode, Register};
+use crate::model::config::OutputGate;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Product, Program};
 use crate::weights::{MatrixId, VectorId};
@@ -35,6 +36,14 @@ impl CudaBackend {
         fuse::prepare(program, &self.options.layers, &facts)
     }
 
+    /// The input of products: the normed residual stream, or `Normed` where that is there already.
+    pub(super) fn block_input(&self, norm: Option<VectorId>) -> StepInput {
+        match norm {
+            Some(norm) => self.normed_input(norm),
+            None => StepInput::Plain { x: self.register(Register::Normed) },
+        }
+    }
+
     /// The normed residual stream as the input of products.
     pub(super) fn normed_input(&self, norm: VectorId) -> StepInput {
         let (x, weight) = (self.register(Register::Residual), self.vector(norm));
@@ -56,7 +65,7 @@ impl CudaBackend {
     pub(super) fn fused_delta_inputs(
         &mut self,
         layer: LayerId,
-        norm: VectorId,
+        norm: Option<VectorId>,
         products: &[Product],
         convolution: VectorId,
     ) {
@@ -65,7 +74,7 @@ impl CudaBackend {
             let (weight, ring) = (this.vector(convolution), this.round_ring(layer));
             if ring.is_some() && this.tokens > 1 {
                 // A token of a run is convolved with products that other blocks have.
-                let (input, jobs) = (this.normed_input(norm), this.stores(products));
+                let (input, jobs) = (this.block_input(norm), this.stores(products));
                 launch::step_linear(&this.stream, this.tokens, &input, &jobs)?;
                 let (_, places) = this.places()[0];
                 return this.convolve_runs(layer, weight, &places);
@@ -82,7 +91,7 @@ impl CudaBackend {
             let to = this.register(Register::Convolved);
             let mut jobs = vec![StepJob::Convolve(this.matrix(mixed.matrix), to, convolution)];
             jobs.extend(this.stores(others));
-            launch::step_linear(&this.stream, this.tokens, &this.normed_input(norm), &jobs)
+            launch::step_linear(&this.stream, this.tokens, &this.block_input(norm), &jobs)
         });
     }
 
@@ -95,11 +104,31 @@ impl CudaBackend {
     }
 
     pub(super) fn fused_delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        self.fused_add(matrix, |this| StepInput::HeadNorm {
-            x: this.register(Register::Context),
-            gate: this.register(Register::Z),
-            weight: this.vector(norm),
-            epsilon: this.config.rms_epsilon,
+        self.fused_add(matrix, |this| this.gated_heads(norm, OutputGate::Silu));
+    }
+
+    /// `Context`, each head normed and gated.
+    fn gated_heads(&self, norm: VectorId, gate: OutputGate) -> StepInput {
+        StepInput::HeadNorm {
+            x: self.register(Register::Context),
+            gate: self.register(Register::Z),
+            weight: self.vector(norm),
+            epsilon: self.config.rms_epsilon,
+            sigmoid: gate == OutputGate::Sigmoid,
+        }
+    }
+
+    /// The streams take a product of `Context`, whose heads are normed and gated where that is said.
+    pub(super) fn fused_inject(&mut self, heads: Option<(VectorId, OutputGate)>, matrix: MatrixId) {
+        self.run(|this| {
+            let input = match heads {
+                Some((norm, gate)) => this.gated_heads(norm, gate),
+                None => StepInput::Plain { x: this.register(Register::Context) },
+            };
+            let (streams, weights) =
+                (this.register(Register::Residual), this.register(Register::Inject));
+            let job = StepJob::Inject(this.matrix(matrix), streams, weights);
+            launch::step_linear(&this.stream, this.tokens, &input, &[job])
         });
     }
 
@@ -128,10 +157,10 @@ impl CudaBackend {
                 queries: this.register(Register::Query),
             };
             let shape = &this.attention_shape(layer);
-            let (places, cache) = match this.step_window(layer) {
-                Some(window) => window,
-                None => (this.places()[0].1, this.cache(layer)),
-            };
+            let (places, cache) = this
+                .step_window(layer)
+                .or_else(|| this.draft_rows(layer))
+                .unwrap_or_else(|| (this.places()[0].1, this.cache(layer)));
             launch::attention_heads(&this.stream, shape, &places, &cache, &step)?;
             let (queries, out) = (step.queries, this.register(Register::Context));
             let scratch = this.buffers.attention.all();
@@ -190,7 +219,7 @@ impl CudaBackend {
     pub(super) fn fused_router(
         &self,
         layer: LayerId,
-        norm: VectorId,
+        norm: Option<VectorId>,
         mixture: &Mixture,
         shared: Option<&SharedExpert>,
         how: FusedShared,
@@ -198,7 +227,7 @@ impl CudaBackend {
         let mut jobs = vec![StepJob::Store(self.matrix(mixture.router), self.router_logits())];
         jobs.extend(self.guess_product(layer).map(|(router, to)| StepJob::Store(router, to)));
         let inner = shared.map(|shared| StepJob::SwiGlu(shared.gate, shared.up, shared.inner));
-        let input = self.normed_input(norm);
+        let input = self.block_input(norm);
         match how {
             FusedShared::Within => {
                 jobs.extend(inner);
@@ -220,12 +249,12 @@ impl CudaBackend {
     pub(super) fn fused_experts(
         &self,
         layer: LayerId,
-        (norm, how): (VectorId, FusedShared),
+        (norm, how): (Option<VectorId>, FusedShared),
         step: &ExpertStep,
         shared: Option<&SharedExpert>,
         routing: Option<&Routing>,
     ) -> Result<(), CudaError> {
-        let (stream, tokens, input) = (&self.stream, self.tokens, self.normed_input(norm));
+        let (stream, tokens, input) = (&self.stream, self.tokens, self.block_input(norm));
         let shapes = self.experts.shapes(layer);
         let within = shared.filter(|_| how == FusedShared::Within).map(|shared| StepShared {
             down: shared.down,

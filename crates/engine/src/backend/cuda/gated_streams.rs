@@ -1,6 +1,6 @@
 //! Residual streams that gates read, on the GPU, one kernel after the other.
 
-use cuda::launch::{self, Streams};
+use cuda::launch::{self, GateMatrices, StepGates, Streams};
 use cuda::{CudaError, Span};
 
 use super::{CudaBackend, Register};
@@ -32,6 +32,32 @@ impl CudaBackend {
             this.products(low, &[(this.matrix(up), gates)], false)?;
             let out = this.register(to).part(0, this.tokens * this.sizes.hidden);
             launch::merge_gated(&this.stream, this.tokens, &streams, gates, out)
+        });
+    }
+
+    /// What a step's streams give a block, and what they will take of its output. Not to the output head, whose input
+    /// lies where the streams do.
+    pub(super) fn fused_gates(
+        &mut self,
+        norm: VectorId,
+        (down, inject, up): (MatrixId, Option<MatrixId>, MatrixId),
+    ) {
+        self.run(|this| {
+            let matrices = GateMatrices {
+                down: this.matrix(down),
+                inject: inject.map(|id| this.matrix(id)),
+                up: this.matrix(up),
+            };
+            let gates = StepGates {
+                norm: this.vector(norm),
+                epsilon: this.config.rms_epsilon,
+                matrices,
+                inject: this.register(Register::Inject),
+                block: this.register(Register::Normed).part(0, this.tokens * this.sizes.hidden),
+                partial: this.register(Register::StreamValues),
+            };
+            let streams = this.streams_in(Register::Residual);
+            launch::step_gates(&this.stream, this.tokens, &streams, &gates)
         });
     }
 

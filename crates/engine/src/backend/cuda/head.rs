@@ -12,7 +12,10 @@
 
 use std::sync::Arc;
 
-use cuda::launch::{self, Factor, OutputRing, Pairs, PairsOf, Routing, STATUS_WORDS, TakeDraft};
+use cuda::launch::{
+    self, Factor, KeyValueCache, OutputRing, Pairs, PairsOf, Routing, STATUS_WORDS, TakeDraft,
+    TokenPlaces,
+};
 use cuda::{CudaError, Device, DeviceBuffer, Graph, PinnedBuffer, Span};
 use store::{ExpertId, LayerId};
 
@@ -51,9 +54,9 @@ impl HeadSizes {
         })
     }
 
-    /// Words of a draft's inputs: those of a token, how many drafts there were, and the most likely token.
+    /// Words of a draft's inputs: those of a token, how many drafts there were, the most likely token, and its row.
     fn words(&self, input_rows: usize) -> usize {
-        input_rows + 2
+        input_rows + 3
     }
 
     /// Bytes of device memory that [`DraftMemory::new`] will hold.
@@ -263,6 +266,22 @@ impl CudaBackend {
         self.buffers.inputs.span(4 * self.sizes.input_rows(), 1)
     }
 
+    /// While a draft is launched: its row among those that it sees.
+    fn draft_row(&self) -> Span<u32> {
+        self.buffers.inputs.span(4 * (self.sizes.input_rows() + 2), 1)
+    }
+
+    /// Where the token of a draft that is launched lies in the head's layer, and the rows that it sees; `None` for
+    /// batches. The first token's row is made of no output before it: rows begin behind it.
+    pub(super) fn draft_rows(&self, layer: LayerId) -> Option<(TokenPlaces, KeyValueCache)> {
+        self.drafts_of(layer).filter(|drafts| drafts.launching)?;
+        let (cache, row) = (self.cache(layer), self.sizes.cache_row);
+        let behind = |rows: Span<u8>| rows.part(row, rows.len() - row);
+        let cache =
+            KeyValueCache { keys: behind(cache.keys), values: behind(cache.values), ..cache };
+        Some((TokenPlaces { positions: self.draft_row(), ..self.places()[0].1 }, cache))
+    }
+
     /// Drafts at most `most` tokens behind `token`, which is drawn and not yet part of `sequence`.
     pub(super) fn run_draft(
         &mut self,
@@ -302,6 +321,7 @@ impl CudaBackend {
         words[Input::Token as usize] = token;
         words[Input::Position as usize] = length as u32;
         words[Input::Sequence as usize] = sequence.0;
+        words[rows + 2] = length as u32 - 1;
         debug_assert!(rows <= Input::WindowPosition as usize, "no model with windows has a head");
         drafts.inputs.hand_over(0, words);
         self.stream.copy(drafts.inputs.all(), drafts.words.span(0, drafts.inputs.len()))?;
@@ -396,6 +416,7 @@ impl CudaBackend {
             uses: drafts.uses.span(0, drafts.sizes.top_k),
             input: self.input(Input::Token, 0, 1),
             position: self.input(Input::Position, 0, 1),
+            row: self.draft_row(),
             drafted: self.drafted(),
             tokens: drafts.tokens.all(),
             used: drafts.used.all(),

@@ -58,8 +58,11 @@ impl CudaBackend {
             if this.config.layers[layer.index()].kept_window().is_some() {
                 return this.attend_window(layer, visible, &mut marks);
             }
-            let (shape, cache) = (this.attention_shape(layer), this.cache(layer));
-            let mut all = this.places().into_iter();
+            let shape = this.attention_shape(layer);
+            if let Some((places, cache)) = this.draft_rows(layer) {
+                return this.append_and_attend(&shape, 0, &places, &cache, visible);
+            }
+            let (cache, mut all) = (this.cache(layer), this.places().into_iter());
             all.try_for_each(|(first, places)| {
                 this.append_and_attend(&shape, first, &places, &cache, visible)
             })

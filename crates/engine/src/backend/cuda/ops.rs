@@ -26,10 +26,12 @@ impl CudaBackend {
         match launch {
             Launch::Plain(op) => return self.run_op(layer, op, cancel),
             Launch::NormLinear { norm, products } => self.fused_norm_linear(*norm, products),
+            &Launch::Gates { norm, down, inject, up } => self.fused_gates(norm, (down, inject, up)),
             Launch::DeltaInputs { norm, products, convolution } => {
                 self.fused_delta_inputs(layer, *norm, products, *convolution);
             }
             &Launch::DeltaOutput { norm, matrix } => self.fused_delta_output(norm, matrix),
+            &Launch::Inject { heads, matrix } => self.fused_inject(heads, matrix),
             &Launch::Heads { norms, values } => self.fused_heads(layer, false, norms, values),
             &Launch::GatedHeads { norms, matrix } => {
                 self.fused_heads(layer, true, norms, None);
@@ -110,8 +112,19 @@ impl CudaBackend {
     fn linear(&mut self, from: Register, products: &[Product]) {
         self.run(|this| {
             let job = |it: &Product| (this.matrix(it.matrix), this.register(it.to));
-            let jobs: Vec<_> = products.iter().map(job).collect();
-            this.products(this.register(from), &jobs, false)
+            let (few, jobs): (Vec<_>, Vec<_>) =
+                products.iter().map(job).partition(|(matrix, _)| {
+                    let streams = !this.single && from == Register::StreamsNormed;
+                    streams && launch::serves_stream_products(matrix)
+                });
+            let x = this.register(from);
+            for (matrix, out) in few {
+                launch::stream_products(&this.stream, this.tokens, x, matrix, out)?;
+            }
+            if jobs.is_empty() {
+                return Ok(());
+            }
+            this.products(x, &jobs, false)
         });
     }
 

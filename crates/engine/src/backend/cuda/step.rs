@@ -218,7 +218,7 @@ impl CudaBackend {
     pub(super) fn step_mixture(
         &mut self,
         layer: LayerId,
-        norm: Option<(VectorId, FusedShared)>,
+        norm: Option<(Option<VectorId>, FusedShared)>,
         mixture: &Mixture,
     ) -> Result<(), EngineError> {
         self.run(|this| {
@@ -234,7 +234,7 @@ impl CudaBackend {
     pub(super) fn launch_mixture(
         &self,
         layer: LayerId,
-        norm: Option<(VectorId, FusedShared)>,
+        norm: Option<(Option<VectorId>, FusedShared)>,
         mixture: &Mixture,
         out: Span<f32>,
     ) -> Result<(), CudaError> {

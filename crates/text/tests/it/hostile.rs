@@ -233,6 +233,21 @@ fn white_space_without_an_end_is_an_error_and_not_other_tokens() {
     assert_eq!(tokenizer.decode(&tokenizer.encode(&broken).unwrap()), broken);
 }
 
+/// The library's engine gives up after a million places without a match as well: what follows would be one word.
+#[test]
+fn an_expression_whose_engine_gives_up_is_an_error_and_not_other_tokens() {
+    let seldom = split(json!({"Regex": r"[a-z]+|\s+(?!\S)|\s+"}));
+    let digits = json!({"type": "Digits", "individual_digits": false});
+    for steps in [vec![seldom.clone(), bytes()], vec![seldom, digits, bytes()]] {
+        let tokenizer = Tokenizer::from_bytes(&changed("/pre_tokenizer", sequence(steps))).unwrap();
+        let error = tokenizer.encode(&format!("{}ab cd", "!".repeat(1_000_000))).unwrap_err();
+        assert!(matches!(error, TextError::Encode { .. }), "{error}");
+        assert!(error.to_string().lines().count() == 1, "{error}");
+        let short = format!("{}ab cd", "!".repeat(10_000));
+        assert_eq!(tokenizer.decode(&tokenizer.encode(&short).unwrap()), short);
+    }
+}
+
 /// Expressions that read on for every word take quadratic time: a text at which one does is refused, others are not.
 #[test]
 fn expressions_that_read_on_for_every_word_refuse_the_text() {

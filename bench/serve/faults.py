@@ -338,7 +338,8 @@ class Campaign:
             mount.say(self.random.choice(["eio 1", "eio 0.05"]))
             time.sleep(self.random.uniform(0.1, 0.6))
             mount.say("well")
-        # Reads that had failed are told of with the requests that wanted them.
+        # A read that failed is told to every request that waits for it, also to one that came while it was under way.
+        time.sleep(0.1)
         self.probe(self.servers[0], "model eio")
 
     def limited(self, server, which, soft, kind):

@@ -68,7 +68,7 @@ enum Split {
 }
 
 enum LibraryStep {
-    Divide(Divider),
+    Divide(Box<Divider>),
     Other(PreTokenizerWrapper),
 }
 
@@ -226,7 +226,7 @@ impl Split {
         }
         let step = |step| match step {
             PreTokenizerWrapper::Split(split) => {
-                Divider::new(&split, counted).map(LibraryStep::Divide)
+                Divider::new(&split, counted).map(|it| LibraryStep::Divide(Box::new(it)))
             }
             other => Ok(LibraryStep::Other(other)),
         };

@@ -244,7 +244,7 @@ fn ends(worker: &EngineWorker, case: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match worker.submit(asked(worker, 0)) {
-            Err(refused) if refused == Refusal::ShuttingDown => break,
+            Err(Refusal::ShuttingDown) => break,
             _ if Instant::now() > deadline => panic!("{case}: jobs are still taken"),
             _ => std::thread::sleep(Duration::from_millis(5)),
         }

@@ -78,6 +78,13 @@ class Hub(http.server.BaseHTTPRequestHandler):
         return json.dumps({"id": NAME, "sha": COMMIT, "siblings": siblings}).encode()
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_):
+        """A pull that was killed."""
+
+
 class Mount:
     """The failing file system of one folder."""
 
@@ -148,8 +155,7 @@ def main():
     parser.add_argument("--step", type=int, default=1, help="every so many changes, and so many 16 KiB of a tmpfs")
     options = parser.parse_args()
     Hub.files = {path.name: path.read_bytes() for path in sorted(options.model.iterdir()) if path.is_file()}
-    hub = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    hub.daemon_threads = True
+    hub = Server(("127.0.0.1", 0), Hub)
     threading.Thread(target=hub.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)

@@ -90,7 +90,10 @@ impl HostSlabs {
         Ok(Self { memories: all })
     }
 
-    /// Records a copy of bytes, a multiple of 4 from a multiple of 4 on, of a memory to a buffer; they lie in one slot.
+    /// Records a copy of bytes, a multiple of 4 from a multiple of 4 on, of a memory to a buffer.
+    ///
+    /// # Panics
+    /// When they do not lie in one slot.
     pub fn copy(
         &self,
         gpu: &mut Gpu,
@@ -99,6 +102,8 @@ impl HostSlabs {
         bytes: usize,
     ) {
         let memory = &self.memories[memory];
+        let slot = memory.slot_bytes;
+        assert!(bytes <= slot - start % slot, "{bytes} bytes from {start} of slots of {slot}");
         let from = &memory.slabs[start / memory.bytes];
         gpu.copy(from, (start % memory.bytes) as u64, to, at, bytes as u64);
     }

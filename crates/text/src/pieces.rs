@@ -18,7 +18,10 @@ use super::spaced::SPACE;
 use super::steps;
 use super::words::Words;
 use aho_corasick::{AhoCorasick, MatchKind};
+use fancy_regex::Regex;
 use std::borrow::Cow;
+use tokenizers::pattern::Invert;
+use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{
     NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType,
     PreTokenizedString, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
@@ -47,15 +50,26 @@ pub(super) enum Normal {
     Library(NormalizerWrapper),
 }
 
-/// A step that divides by an expression.
-type Divider = tokenizers::pre_tokenizers::split::Split;
+/// A step that divides by an expression. The expression is compiled here, since the library's own finds nothing more
+/// where its engine gives up, and does not say so.
+struct Divider {
+    expression: Regex,
+    effort: Option<Effort>,
+    behavior: SplitDelimiterBehavior,
+    invert: bool,
+}
 
 /// How text becomes words.
 enum Split {
     /// By expressions: each divides what the one before it left, and nothing else divides.
-    Expressions(Vec<(Divider, Option<Effort>)>),
-    /// In steps of the library's; the effort of those that have an expression.
-    Library(Vec<(PreTokenizerWrapper, Option<Effort>)>),
+    Expressions(Vec<Divider>),
+    /// In steps of the library's.
+    Library(Vec<LibraryStep>),
+}
+
+enum LibraryStep {
+    Divide(Box<Divider>),
+    Other(PreTokenizerWrapper),
 }
 
 struct Blanks {
@@ -206,21 +220,17 @@ impl Split {
                 PreTokenizerWrapper::Split(split) => Some(split),
                 _ => None,
             };
-            let with_effort = |split: Divider| {
-                let effort = steps::effort(&split.pattern, counted)?;
-                Ok((split, effort))
-            };
-            let splits = steps.into_iter().filter_map(split).map(with_effort);
-            return splits.collect::<Result<_, _>>().map(Self::Expressions);
+            let splits = steps.into_iter().filter_map(split);
+            let dividers = splits.map(|split| Divider::new(&split, counted));
+            return dividers.collect::<Result<_, _>>().map(Self::Expressions);
         }
-        let with_effort = |step: PreTokenizerWrapper| match &step {
+        let step = |step| match step {
             PreTokenizerWrapper::Split(split) => {
-                let effort = steps::effort(&split.pattern, counted)?;
-                Ok((step, effort))
+                Divider::new(&split, counted).map(|it| LibraryStep::Divide(Box::new(it)))
             }
-            _ => Ok((step, None)),
+            other => Ok(LibraryStep::Other(other)),
         };
-        steps.into_iter().map(with_effort).collect::<Result<_, _>>().map(Self::Library)
+        steps.into_iter().map(step).collect::<Result<_, _>>().map(Self::Library)
     }
 
     /// The bytes of each word, in order.
@@ -237,16 +247,8 @@ impl Split {
                     return Ok(());
                 }
                 let mut parts = PreTokenizedString::from(text);
-                for (step, effort) in steps {
-                    if let (PreTokenizerWrapper::Split(split), Some(effort)) = (step, effort) {
-                        let inputs = parts
-                            .get_splits(OffsetReferential::Normalized, OffsetType::None)
-                            .into_iter();
-                        for (part, _, _) in inputs {
-                            each_match(split, Some(effort), part, |_, _| Ok(()))?;
-                        }
-                    }
-                    step.pre_tokenize(&mut parts).map_err(|error| failed(text, &error))?;
+                for step in steps {
+                    step.apply(text, &mut parts)?;
                 }
                 let parts = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
                 for (part, _, _) in parts {
@@ -261,46 +263,86 @@ impl Split {
     }
 }
 
+impl LibraryStep {
+    /// Divides the parts of a text further.
+    fn apply(&self, text: &str, parts: &mut PreTokenizedString) -> Result<(), TextError> {
+        match self {
+            Self::Other(step) => step.pre_tokenize(parts),
+            Self::Divide(divider) => {
+                if divider.effort.is_some() {
+                    let inputs = parts.get_splits(OffsetReferential::Normalized, OffsetType::None);
+                    for (part, _, _) in inputs {
+                        divider.each_match(part, |_, _| Ok(()))?;
+                    }
+                }
+                let (expression, behavior) = (&divider.expression, divider.behavior);
+                parts.split(|_, part| match divider.invert {
+                    true => part.split(Invert(expression), behavior),
+                    false => part.split(expression, behavior),
+                })
+            }
+        }
+        .map_err(|error| failed(text, &error))
+    }
+}
+
+impl Divider {
+    /// A checked step, one of `counted` whose reading is counted.
+    fn new(
+        split: &tokenizers::pre_tokenizers::split::Split,
+        counted: usize,
+    ) -> Result<Self, TextError> {
+        let effort = steps::effort(&split.pattern, counted)?;
+        let expression = match &split.pattern {
+            SplitPattern::String(text) => Regex::new(&regex::escape(text)),
+            SplitPattern::Regex(expression) => Regex::new(expression),
+        };
+        let expression = expression
+            .map_err(|error| TextError::tokenizer("pre_tokenizer.pattern", error.to_string()))?;
+        Ok(Self { expression, effort, behavior: split.behavior, invert: split.invert })
+    }
+
+    /// Visits what the expression finds, unless finding it reads too much or its engine gives up.
+    fn each_match(
+        &self,
+        text: &str,
+        mut visit: impl FnMut(usize, usize) -> Result<(), TextError>,
+    ) -> Result<(), TextError> {
+        let mut count = self.effort.as_ref().map(|effort| effort.count(text));
+        let mut matches = self.expression.find_iter(text);
+        loop {
+            count.as_mut().map_or(Ok(()), Count::before_next)?;
+            let Some(found) = matches.next() else { return Ok(()) };
+            let found = found.map_err(|error| failed(text, &error.into()))?;
+            let (start, end) = (found.start(), found.end());
+            if let Some(count) = &mut count {
+                count.found(end, start == end);
+            }
+            visit(start, end)?;
+        }
+    }
+}
+
 /// The words of a text: the parts that the first expression makes, each divided by the others.
 fn divide(
-    splits: &[(Divider, Option<Effort>)],
+    dividers: &[Divider],
     text: &str,
     visit: &mut dyn FnMut(&[u8]) -> Result<(), TextError>,
 ) -> Result<(), TextError> {
     if text.is_empty() {
         return Ok(());
     }
-    let Some(((split, effort), others)) = splits.split_first() else {
+    let Some((divider, others)) = dividers.split_first() else {
         return visit(text.as_bytes());
     };
     let mut last = 0;
-    each_match(split, effort.as_ref(), text, |start, end| {
+    divider.each_match(text, |start, end| {
         divide(others, &text[last..start], visit)?;
         divide(others, &text[start..end], visit)?;
         last = end;
         Ok(())
     })?;
-    // Also what is left where the expression gave up: as one part, as the library has it.
     divide(others, &text[last..], visit)
-}
-
-/// Visits what the expression of a step finds, unless finding it reads too much.
-fn each_match(
-    split: &Divider,
-    effort: Option<&Effort>,
-    text: &str,
-    mut visit: impl FnMut(usize, usize) -> Result<(), TextError>,
-) -> Result<(), TextError> {
-    let mut count = effort.map(|effort| effort.count(text));
-    let mut matches = split.regex.find_iter(text);
-    loop {
-        count.as_mut().map_or(Ok(()), Count::before_next)?;
-        let Some((start, end)) = matches.next() else { return Ok(()) };
-        if let Some(count) = &mut count {
-            count.found(end, start == end);
-        }
-        visit(start, end)?;
-    }
 }
 
 fn flatten(step: PreTokenizerWrapper, steps: &mut Vec<PreTokenizerWrapper>) {

@@ -17,13 +17,13 @@ use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
-use engine_support::{Setting, ask, collect, conversation, demo, job};
+use engine_support::{Device, Setting, ask, collect, conversation, demo, job};
 use server::work::{Event, Failing, FinishReason, Worker};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
 /// An engine of the demo model on the first GPU, and what ends that.
-fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
+pub(crate) fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
     let Some(adapter) = gpu::adapters().ok().and_then(|found| found.into_iter().next()) else {
         assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no Vulkan adapter");
         return None;
@@ -61,7 +61,11 @@ fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
     let mode = LoadMode::Read;
     let backend =
         GpuBackend::new(config.clone(), &catalog, mode, memory, &shapes, device, &mut goes_on);
-    Some((Engine::new(config, model, Box::new(backend.unwrap()), setting.chunk), handle))
+    let mut device: Device = Box::new(backend.unwrap());
+    if let Some(between) = &setting.between.0 {
+        device = between(device);
+    }
+    Some((Engine::new(config, model, device, setting.chunk), handle))
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::engine_support;
 use crate::engine_support::faulty;
+use crate::gpu_lost::engine;
 use crate::support;
 
 use std::net::SocketAddr;
@@ -237,6 +238,62 @@ fn a_panic_that_cuts_the_bookkeeping_of_experts_ends_the_server() {
     assert!(matches!(ended, ServeError::Broken), "{ended}");
 }
 
+/// Waits until a worker takes no job any more.
+fn ends(worker: &EngineWorker, case: &str) {
+    // The last job hears of its end before the worker's thread has ended itself.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match worker.submit(asked(worker, 0)) {
+            Err(Refusal::ShuttingDown) => break,
+            _ if Instant::now() > deadline => panic!("{case}: jobs are still taken"),
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    assert_eq!(worker.status().failing, Some(Failing::Broken), "{case}");
+}
+
+/// What a backend is asked; there is nothing after it where it could panic.
+const QUESTIONS: [&str; 6] =
+    ["sequences", "cut_tokens", "round_tokens", "answers_replay", "check_files", "counters"];
+
+/// A GPU cannot tell what a panic left behind: every job ends, with all of its answer or an error, and so does the
+/// server.
+#[test]
+fn a_panic_at_any_operation_of_a_gpu_ends_every_job_and_takes_no_more() {
+    let trip = Arc::new(Trip::default());
+    let setting = Setting { context: 512, ..setting(&trip, None) };
+    let start = || {
+        let (engine, _) = engine(&setting)?;
+        Some(engine_support::start(engine, &setting))
+    };
+    let Some(worker) = start() else { return };
+    let before = trip.calls();
+    assert_eq!(ask(&worker, asked(&worker, 0)).tokens.len(), 3);
+    let calls = trip.calls();
+    worker.stop();
+    let mut tripped = 0;
+    for (number, (&operation, &count)) in calls.iter().enumerate() {
+        let of_one = count - before.get(operation).copied().unwrap_or(0);
+        if of_one == 0 {
+            continue;
+        }
+        let is_question = QUESTIONS.contains(&operation);
+        let when = if is_question || number % 2 == 0 { When::Before } else { When::After };
+        let case = format!("{operation} {when:?}");
+        let worker = start().unwrap();
+        trip.arm(operation, when, of_one / 2);
+        let outcomes = storm(&worker);
+        assert!(!trip.disarm(), "{case}: no panic");
+        let is_whole = |outcome: &Outcome| outcome.error.is_some() || outcome.tokens.len() == 3;
+        assert!(outcomes.iter().all(is_whole), "{case}: {outcomes:?}");
+        assert!(outcomes.iter().any(|outcome| outcome.error.is_some()), "{case}");
+        ends(&worker, &case);
+        worker.stop();
+        tripped += 1;
+    }
+    assert!(tripped > 15, "{tripped} of {calls:?}");
+}
+
 #[test]
 fn a_backend_that_cannot_recover_ends_every_job_and_takes_no_more() {
     let trip = Arc::new(Trip::default());
@@ -246,15 +303,5 @@ fn a_backend_that_cannot_recover_ends_every_job_and_takes_no_more() {
     trip.arm_for_good("recover");
     let outcomes = storm(&worker);
     assert!(outcomes.iter().any(|outcome| outcome.error.is_some()));
-    // The last job hears of its end before the worker's thread has ended itself.
-    let deadline = Instant::now() + PATIENCE;
-    let refused = loop {
-        match worker.submit(asked(&worker, 0)) {
-            Err(refused) if refused == Refusal::ShuttingDown => break refused,
-            _ if Instant::now() > deadline => panic!("jobs are still taken"),
-            _ => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    assert_eq!(refused, Refusal::ShuttingDown);
-    assert_eq!(worker.status().failing, Some(Failing::Broken));
+    ends(&worker, "embed");
 }

@@ -6,6 +6,7 @@ use crate::support;
 use serde_json::{Value, json};
 use support::golden;
 use text::{Language, TemplateHost, TextError, Tokenizer};
+use tokenizers::pre_tokenizers::split::Split;
 
 fn file() -> Value {
     serde_json::from_slice(&std::fs::read(golden("tokenizer.json")).unwrap()).unwrap()
@@ -231,6 +232,24 @@ fn white_space_without_an_end_is_an_error_and_not_other_tokens() {
     }
     let broken = format!("{}.", " ".repeat(1000)).repeat(600);
     assert_eq!(tokenizer.decode(&tokenizer.encode(&broken).unwrap()), broken);
+}
+
+/// The library's engine gives up after a million places without a match as well: what follows would be one word.
+#[test]
+fn an_expression_whose_engine_gives_up_is_an_error_and_not_other_tokens() {
+    let long = format!("{}ab cd", "!".repeat(1_000_000));
+    let seldom = split(json!({"Regex": r"[a-z]+|\s+(?!\S)|\s+"}));
+    let library: Split = serde_json::from_value(seldom.clone()).unwrap();
+    assert_eq!(library.regex.find_iter(&long).count(), 0, "the library does not give up any more");
+    let digits = json!({"type": "Digits", "individual_digits": false});
+    for steps in [vec![seldom.clone(), bytes()], vec![seldom, digits, bytes()]] {
+        let tokenizer = Tokenizer::from_bytes(&changed("/pre_tokenizer", sequence(steps))).unwrap();
+        let error = tokenizer.encode(&long).unwrap_err();
+        assert!(matches!(error, TextError::Encode { .. }), "{error}");
+        assert!(error.to_string().lines().count() == 1, "{error}");
+        let short = format!("{}ab cd", "!".repeat(10_000));
+        assert_eq!(tokenizer.decode(&tokenizer.encode(&short).unwrap()), short);
+    }
 }
 
 /// Expressions that read on for every word take quadratic time: a text at which one does is refused, others are not.

@@ -3,20 +3,27 @@
 //!
 //! The engine waits for an answer, and for each part of a file, no longer than [`STALL`], and for a whole snapshot no
 //! longer than its bytes take at [`RATE`]; then it is a miss. While the thread is still held by what was given up,
-//! there is nothing to wait for: everything is a miss at once.
+//! there is nothing to wait for: everything is a miss at once. So is everything when the engine has waited for
+//! [`SHARE`] of its time: a folder that is slow and does answer would hold every request for a stall, and those of
+//! others with it.
 
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::super::super::lock::hold;
 use super::super::super::owner::Domain;
 
 /// Longest time without a part of an answer.
 pub(super) const STALL: Duration = Duration::from_secs(2);
 /// Bytes that come in a second at the least.
 const RATE: f64 = 1e6;
+/// Part of the engine's time that it waits, beyond what bytes take at [`RATE`].
+const SHARE: f64 = 0.1;
+/// Less than this is not waited: what is asked for would be given up as a rule.
+const LEAST: Duration = Duration::from_millis(100);
 /// Bytes of a part.
 const PART_BYTES: usize = 1 << 18;
 /// Parts that wait for the engine.
@@ -66,6 +73,36 @@ pub(in crate::work::disk) struct Reader {
     orders: Sender<Order>,
     /// The thread has an order that it has not ended.
     busy: Arc<AtomicBool>,
+    patience: Arc<Mutex<Patience>>,
+}
+
+/// How long the engine can wait: up to [`STALL`], of which [`SHARE`] of the time that passes is made.
+struct Patience {
+    left: Duration,
+    counted: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { left: STALL, counted: now }
+    }
+
+    /// What may be waited; `None` where that is too little to ask at all.
+    fn left(&mut self, now: Instant) -> Option<Duration> {
+        let more = now.saturating_duration_since(self.counted).mul_f64(SHARE);
+        (self.left, self.counted) = ((self.left + more).min(STALL), now);
+        (self.left >= LEAST).then_some(self.left)
+    }
+
+    /// Counts what was waited for `bytes` bytes.
+    fn spend(&mut self, waited: Duration, bytes: u64) {
+        self.left = self.left.saturating_sub(waited.saturating_sub(time_of(bytes)));
+    }
+}
+
+/// What bytes may take.
+fn time_of(bytes: u64) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / RATE)
 }
 
 impl Reader {
@@ -84,18 +121,25 @@ impl Reader {
                 carry_out(&*source, order, &its);
             }
         })?;
-        Ok(Self { orders, busy })
+        Ok(Self { orders, busy, patience: Arc::new(Mutex::new(Patience::new(Instant::now()))) })
     }
 
-    /// Gives the thread an order; false while it has another.
-    fn order(&self, order: Order) -> bool {
-        !self.busy.swap(true, Ordering::Acquire) && self.orders.send(order).is_ok()
+    /// Gives the thread an order; how long that may be waited for.
+    ///
+    /// # Errors
+    /// It has another one, or there was enough waiting of late.
+    fn order(&self, order: Order) -> io::Result<Duration> {
+        let patience = hold(&self.patience).left(Instant::now()).ok_or_else(too_slow)?;
+        if self.busy.swap(true, Ordering::Acquire) || self.orders.send(order).is_err() {
+            return Err(no_answer());
+        }
+        Ok(patience)
     }
 
     /// As [`Source::find`], within [`STALL`].
     ///
     /// # Errors
-    /// The file system does not answer.
+    /// The file system does not answer, or not soon enough.
     pub(in crate::work::disk) fn find(
         &self,
         domain: Domain,
@@ -104,24 +148,23 @@ impl Reader {
     ) -> io::Result<Option<usize>> {
         let (found, answer) = channel();
         let prompt = prompt.to_vec();
-        if !self.order(Order::Find { domain, prompt, more_than, found }) {
-            return Err(no_answer());
-        }
-        answer.recv_timeout(STALL).map_err(|_| no_answer())
+        let patience = self.order(Order::Find { domain, prompt, more_than, found })?;
+        let begun = Instant::now();
+        let answer = answer.recv_timeout(patience);
+        hold(&self.patience).spend(begun.elapsed(), 0);
+        answer.map_err(|_| no_answer())
     }
 
     /// The bytes of a snapshot of `tokens`.
     ///
     /// # Errors
-    /// The file system does not answer.
+    /// The file system does not answer, or not soon enough.
     pub(in crate::work::disk) fn read(&self, domain: Domain, tokens: &[u32]) -> io::Result<Stream> {
         let (parts, coming) = sync_channel(PARTS);
         let tokens = tokens.to_vec();
-        if !self.order(Order::Read { domain, tokens, parts }) {
-            return Err(no_answer());
-        }
-        let begun = Instant::now();
-        Ok(Stream { coming, part: Vec::new(), at: 0, bytes: 0, begun, ended: false })
+        let patience = self.order(Order::Read { domain, tokens, parts })?;
+        let (part, waited, spends) = (Vec::new(), Duration::ZERO, Arc::clone(&self.patience));
+        Ok(Stream { coming, part, at: 0, bytes: 0, patience, waited, spends, ended: false })
     }
 }
 
@@ -156,6 +199,11 @@ fn no_answer() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the file system of the shared folder does not answer")
 }
 
+/// What is said when it is not asked, because it was waited for enough.
+fn too_slow() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the file system of the shared folder is slow")
+}
+
 /// The bytes of a snapshot on their way from the thread.
 pub(in crate::work::disk) struct Stream {
     coming: Receiver<Part>,
@@ -164,8 +212,17 @@ pub(in crate::work::disk) struct Stream {
     at: usize,
     /// Bytes of all parts so far.
     bytes: u64,
-    begun: Instant,
+    /// What may be waited beyond the time of the bytes.
+    patience: Duration,
+    waited: Duration,
+    spends: Arc<Mutex<Patience>>,
     ended: bool,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        hold(&self.spends).spend(self.waited, self.bytes);
+    }
 }
 
 impl Stream {
@@ -174,9 +231,12 @@ impl Stream {
         if self.ended {
             return Ok(false);
         }
-        let allowed = STALL + Duration::from_secs_f64(self.bytes as f64 / RATE);
-        let left = allowed.saturating_sub(self.begun.elapsed()).min(STALL);
-        match self.coming.recv_timeout(left) {
+        let allowed = self.patience + time_of(self.bytes);
+        let left = allowed.saturating_sub(self.waited).min(STALL);
+        let begun = Instant::now();
+        let came = self.coming.recv_timeout(left);
+        self.waited += begun.elapsed();
+        match came {
             Ok(Part::Bytes(part)) => {
                 self.bytes += part.len() as u64;
                 (self.part, self.at) = (part, 0);
@@ -220,8 +280,6 @@ impl Read for Stream {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     /// A folder whose file system answers when it is let.
@@ -265,10 +323,52 @@ mod tests {
         assert!(reader.read(Domain([1, 2]), &[3]).is_err());
         assert!(begun.elapsed() < STALL / 2, "it is known to hang");
         drop(allow);
-        while reader.find(Domain([1, 2]), &[3], 0).is_err() {
-            std::thread::sleep(Duration::from_millis(5));
+        let again = loop {
+            match reader.find(Domain([1, 2]), &[3, 4], 0) {
+                Ok(found) => break found,
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        assert_eq!(again, Some(2), "it answers again");
+    }
+
+    /// A folder that takes its time for everything.
+    struct Slow(Duration);
+
+    impl Source for Slow {
+        fn find(&self, _: Domain, prompt: &[u32], _: usize) -> Option<usize> {
+            std::thread::sleep(self.0);
+            Some(prompt.len())
         }
-        assert_eq!(reader.find(Domain([1, 2]), &[3, 4], 0).unwrap(), Some(2), "it answers again");
+
+        fn read(
+            &self,
+            _: Domain,
+            _: &[u32],
+            take: &mut dyn FnMut(&mut dyn Read) -> io::Result<Taken>,
+        ) -> io::Result<()> {
+            let mut left = [7; 100].as_slice();
+            while take(&mut left)? == Taken::Part {
+                std::thread::sleep(self.0);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_slow_holds_the_engine_for_a_stall_and_then_for_a_share() {
+        let reader = Reader::start(Arc::new(Slow(Duration::from_millis(300)))).unwrap();
+        let begun = Instant::now();
+        let (mut found, mut read) = (0, 0);
+        for _ in 0..20 {
+            found += usize::from(reader.find(Domain([1, 2]), &[3], 0).is_ok());
+            let Ok(mut stream) = reader.read(Domain([1, 2]), &[3]) else { continue };
+            let mut all = Vec::new();
+            read += usize::from(stream.read_to_end(&mut all).is_ok() && stream.finish().is_ok());
+        }
+        // Of twelve seconds.
+        assert!(begun.elapsed() < 2 * STALL, "{:?}", begun.elapsed());
+        assert!(found > 0 && read > 0, "it was not asked");
     }
 
     #[test]

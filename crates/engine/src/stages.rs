@@ -13,9 +13,12 @@
 
 mod batch;
 mod calls;
+mod command;
 mod layer;
 mod pass;
 mod pipeline;
+mod port;
+pub mod remote;
 mod worker;
 
 use std::io::{self, Read};
@@ -25,18 +28,20 @@ use std::sync::Arc;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
-use crate::backend::{Backend, Room, SequenceId, Snapshot, SnapshotPart};
+use crate::backend::{Backend, Room, SequenceId, Snapshot};
 use crate::model::Model;
+use crate::sequences::SnapshotShare;
 use crate::weights::{MatrixId, VectorId};
 use batch::Marked;
 pub use batch::{StageWork, Ticket};
 pub(crate) use layer::run_layer;
 use pass::InPass;
 pub use pass::PutAside;
-use pipeline::Pipeline;
 pub use pipeline::{Collected, Ended};
+use pipeline::{Common, Member, Pipeline};
+use remote::Reached;
 use text::sampling::{Ranked, Wanted};
-use worker::Worker;
+use worker::{Worker, shared};
 
 /// A device and the layers that it computes.
 pub struct Stage {
@@ -62,6 +67,14 @@ enum Inner {
     Several(Pipeline),
 }
 
+impl Inner {
+    fn several(members: Vec<Member>, model: &Model) -> Result<Self, EngineError> {
+        let (program, embedding) = (&model.program, model.embedding);
+        let common = Common { program, given: &program.given_layers(), embedding };
+        Pipeline::start(members, &common).map(Self::Several)
+    }
+}
+
 /// Snapshots of a batch's marks from what each stage has of them, in the order asked.
 fn joined_marks(marks: Vec<Marked>) -> Vec<(SequenceId, Snapshot)> {
     let mut marks: Vec<_> = marks.into_iter().map(Vec::into_iter).collect();
@@ -69,7 +82,7 @@ fn joined_marks(marks: Vec<Marked>) -> Vec<(SequenceId, Snapshot)> {
     while let Some(parts) = marks.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
         let Some(&(sequence, _)) = parts.first() else { break };
         // One that a stage has no room for is none.
-        let parts: Option<Vec<SnapshotPart>> = parts.into_iter().map(|(_, part)| part).collect();
+        let parts: Option<Vec<SnapshotShare>> = parts.into_iter().map(|(_, part)| part).collect();
         all.extend(parts.map(|parts| (sequence, Snapshot::of(parts))));
     }
     all
@@ -89,10 +102,36 @@ impl Stages {
             stage.backend.prepare(Arc::clone(program));
             Inner::One(stage)
         } else {
-            let given = program.given_layers();
-            Inner::Several(Pipeline::start(stages, program, &given, model.embedding)?)
+            Inner::several(stages.into_iter().map(Member::Here).collect(), model)?
         };
         let pass = InPass::new(model);
+        Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
+    }
+
+    /// As [`Stages::new`], of which those between the first and the last are processes that were reached. The last,
+    /// `head`, has no layers and what is behind them all: the norm and the head.
+    ///
+    /// # Errors
+    /// Ranges that do not follow each other from the first layer to the last, or no threads.
+    pub(crate) fn over_hosts(
+        first: Stage,
+        others: Vec<Reached>,
+        head: Stage,
+        model: &Model,
+    ) -> Result<Self, EngineError> {
+        let ranges = std::iter::once(first.layers.clone());
+        let ranges: Vec<_> = ranges.chain(others.iter().map(Reached::layers)).collect();
+        let layers = model.program.layers.len();
+        Self::check(layers, &ranges)?;
+        if head.layers != (layers..layers) {
+            let Range { start, end } = head.layers;
+            let found = format!("a head with the layers {start} to {end}");
+            return Err(EngineError::Request(found));
+        }
+        let members = std::iter::once(Member::Here(first));
+        let members = members.chain(others.into_iter().map(Member::There));
+        let members = members.chain([Member::Here(head)]).collect();
+        let (inner, pass) = (Inner::several(members, model)?, InPass::new(model));
         Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
     }
 
@@ -222,7 +261,7 @@ impl Stages {
     ) -> Result<Snapshot, EngineError> {
         let _ = base;
         match &mut self.inner {
-            Inner::One(stage) => Ok(Snapshot::of(vec![stage.backend.take_snapshot(sequence)?])),
+            Inner::One(stage) => Ok(Snapshot::of_one(stage.backend.take_snapshot(sequence)?)),
             Inner::Several(pipeline) => pipeline.snapshot(sequence),
         }
     }
@@ -237,9 +276,11 @@ impl Stages {
         snapshot: &Snapshot,
     ) -> Result<(), EngineError> {
         let parts = snapshot.parts();
-        assert_eq!(parts.len(), self.len(), "a snapshot of as many stages");
         match &mut self.inner {
-            Inner::One(stage) => stage.backend.restore(sequence, &parts[0]),
+            Inner::One(stage) => match parts {
+                [SnapshotShare::Here(part)] => stage.backend.restore(sequence, part),
+                _ => panic!("a snapshot of as many stages"),
+            },
             Inner::Several(pipeline) => pipeline.restore(sequence, parts),
         }
     }
@@ -264,7 +305,8 @@ impl Stages {
         match &mut self.inner {
             Inner::One(stage) => {
                 let mut marks = std::mem::take(&mut self.marks);
-                marks.extend(joined_marks(vec![stage.backend.sequences_mut().take_marks()]));
+                marks
+                    .extend(joined_marks(vec![shared(stage.backend.sequences_mut().take_marks())]));
                 marks
             }
             Inner::Several(pipeline) => std::mem::take(&mut pipeline.marks),
@@ -403,7 +445,7 @@ impl Stages {
         what: impl FnOnce(&mut Worker, Option<Ticket>) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, EngineError> {
         let pipeline = self.pipeline().expect("one stage is asked without a thread");
-        let (last, held) = (pipeline.len() - 1, pipeline.held);
+        let (last, held) = (pipeline.last(), pipeline.held);
         pipeline.on(last, &[], move |worker| what(worker, held))
     }
 
@@ -422,7 +464,7 @@ impl Stages {
             Inner::One(stage) => stage.backend.logits(tokens, norm, head),
             Inner::Several(pipeline) => {
                 let (tokens, mut rows) = (tokens.to_vec(), std::mem::take(&mut pipeline.rows));
-                let (stage, held) = (pipeline.len() - 1, pipeline.held);
+                let (stage, held) = (pipeline.last(), pipeline.held);
                 pipeline.rows = pipeline.on(stage, &[], move |worker| {
                     rows.clear();
                     rows.extend_from_slice(worker.head(held)?.logits(&tokens, norm, head)?);

@@ -1,0 +1,1 @@
+//! Messages against arbitrary bytes.

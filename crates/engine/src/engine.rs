@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// As [`Engine::over`], with stages in other processes: `first` has the first layers, `head` what is behind the
-    /// last one.
+    /// last one. Chunks are no longer than what every stage takes.
     ///
     /// # Errors
     /// Ranges that do not follow each other from the first layer to the last, or no threads for the stages.
@@ -107,6 +107,7 @@ impl Engine {
         head: stages::Stage,
         chunk: usize,
     ) -> Result<Self, EngineError> {
+        let chunk = others.iter().map(stages::remote::Reached::batch_tokens).fold(chunk, usize::min);
         let backend = Stages::over_hosts(first, others, head, &model)?;
         Ok(Self::with(config, model, backend, chunk))
     }

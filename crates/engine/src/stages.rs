@@ -203,6 +203,14 @@ impl Stages {
         }
     }
 
+    /// The first stage in another process that cannot be reached any more: nothing will be computed.
+    pub fn lost(&self) -> Option<remote::StageLost> {
+        match &self.inner {
+            Inner::One(_) => None,
+            Inner::Several(pipeline) => pipeline.lost(),
+        }
+    }
+
     /// Several stages.
     pub(crate) fn pipeline(&mut self) -> Option<&mut Pipeline> {
         match &mut self.inner {

@@ -20,7 +20,7 @@ use super::batch::{Counted, Failure, Mailbox, Message, Moving, Order, StageWork,
 use super::calls::settle;
 use super::command::{Command, Reply};
 use super::port::{Port, ThreadPort, View};
-use super::remote::Reached;
+use super::remote::{Reached, StageLost};
 use super::worker::{Fittings, Worker};
 use crate::EngineError;
 use crate::backend::{Backend, Purpose, Run, SequenceId, Snapshot};
@@ -307,6 +307,11 @@ impl Pipeline {
         order.map_or(0, |order| order.layers.load(Ordering::Relaxed))
     }
 
+    /// The first stage in another process that cannot be reached any more.
+    pub(super) fn lost(&self) -> Option<StageLost> {
+        self.links.iter().find_map(|link| link.view.lost())
+    }
+
     /// Tokens of batches under way that may still take pages.
     pub(super) fn tokens_ahead(&self) -> impl Iterator<Item = usize> {
         self.under_way.iter().flat_map(|order| order.runs.iter().map(|(_, tokens)| tokens.len()))
@@ -449,7 +454,8 @@ impl Pipeline {
         let now = |index: usize| {
             let counters = match self.ask(index, &[], Command::Counters).wait() {
                 Ok(Reply::Counters(counters)) => *counters,
-                _ => StoreCounters::default(),
+                // What is said last is no less than what was said before.
+                _ => return self.links[index].counted.experts(),
             };
             // What is read later, while batches are under way, is no less.
             self.links[index].counted.set(&counters);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use super::batch::{Message, Ticket};
-use super::remote::Connected;
+use super::remote::{Connected, StageLost};
 use crate::backend::Room;
 use crate::sequences::{BlankPart, PAGE_TOKENS, SequencesView};
 
@@ -64,6 +64,14 @@ impl View {
         match self {
             Self::Here(view) => view.room(),
             Self::There(stage) => stage.room(),
+        }
+    }
+
+    /// Why the stage cannot be reached any more.
+    pub(super) fn lost(&self) -> Option<StageLost> {
+        match self {
+            Self::Here(_) => None,
+            Self::There(stage) => stage.lost().cloned(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::EngineError;
 use engine::backend::cpu::KvType;
-use engine::backend::{Backend, PAGE_TOKENS, Purpose, Run, Snapshot, Uncancelled};
+use engine::backend::{PAGE_TOKENS, Purpose, Run, Snapshot, Uncancelled};
 use engine::drafts::ROUND_TOKENS;
 use engine::engine::Engine;
 use engine::model::Model;
@@ -72,7 +72,7 @@ fn stage(case: &str, layers: Range<usize>) -> (TcpStream, JoinHandle<Ended>) {
         let backend = backend_leaving(&checkpoint, &config, layers.clone(), &sizes(), true);
         let own = terms(&config, layers.clone());
         let stream = channel(listener.accept().unwrap().0);
-        let joined = Joined::over(stream, &own, &backend, PATIENCE).unwrap();
+        let joined = Joined::over(stream, &own, &Facts::of(&backend, 64), PATIENCE).unwrap();
         joined.serve(Stage { layers, backend: Box::new(backend) }, &model).unwrap()
     });
     (stream, serving)
@@ -312,7 +312,7 @@ fn what_differs_is_refused_with_both_values() {
     let config = config_of(CASE);
     let (checkpoint, _) = opened(CASE);
     let backend = backend_leaving(&checkpoint, &config, 2..4, &sizes(), true);
-    let (backend, own): (&dyn Backend, _) = (&backend, terms(&config, 2..4));
+    let (facts, own) = (Facts::of(&backend, 64), terms(&config, 2..4));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let greet = |first: &Terms| {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -320,7 +320,7 @@ fn what_differs_is_refused_with_both_values() {
         let first = first.clone();
         let asked =
             std::thread::spawn(move || Reached::over(channel(near), &first, PATIENCE).map(drop));
-        let joined = Joined::over(channel(far), &own, backend, PATIENCE).map(drop);
+        let joined = Joined::over(channel(far), &own, &facts, PATIENCE).map(drop);
         (asked.join().unwrap(), joined)
     };
     let limited = |change: fn(&mut Limits)| {
@@ -338,7 +338,6 @@ fn what_differs_is_refused_with_both_values() {
         ("width of the residual stream", limited(|limits| limits.width += 1)),
         ("--sequences", limited(|limits| limits.sequences += 1)),
         ("--context", limited(|limits| limits.context += 1)),
-        ("--prefill-chunk", limited(|limits| limits.batch_tokens += 1)),
     ] {
         let (asked, joined) = greet(&first);
         for result in [asked, joined] {
@@ -367,7 +366,7 @@ fn a_greeting_that_is_none_is_refused() {
         let far = listener.accept().unwrap().0;
         near.write_all(said).unwrap();
         near.shutdown(Shutdown::Write).unwrap();
-        let joined = Joined::over(channel(far), &own, &backend, PATIENCE);
+        let joined = Joined::over(channel(far), &own, &Facts::of(&backend, 64), PATIENCE);
         assert!(joined.is_err(), "{said:?}");
     }
 }

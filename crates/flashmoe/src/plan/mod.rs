@@ -41,6 +41,7 @@ use crate::arguments::{
     KvChoice, KvTypeChoice, ModelArguments, RoutingChoice,
 };
 use crate::failure::{Failure, in_words};
+use crate::hosts;
 use crate::progress::{say, tell};
 use crate::requantisation;
 use choice::{Choice, gpus_own};
@@ -180,6 +181,9 @@ impl Plan {
         let memory = assumed.map_or_else(Memory::read, |machine| Memory::of(machine.ram));
         let (budget, budget_source) = budget(arguments, &memory);
         let mut catalog = Catalog::new(&checkpoint);
+        if arguments.part.is_some() {
+            catalog.leave_behind();
+        }
         let model =
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
@@ -193,6 +197,7 @@ impl Plan {
             Some(machine) => choice::assumed(machine, arguments, serves(arguments.device.first()))?,
             None => choice::choose_for(arguments, &serves)?,
         };
+        hosts::check_devices(arguments, matches!(choice, Choice::Gpu(_)))?;
         let computes_heads = match &choice {
             Choice::Cpu { .. } => true,
             Choice::Gpu(found) => found.iter().all(|found| found.portable.is_none()),

@@ -58,6 +58,11 @@ impl Reached {
         &self.facts
     }
 
+    /// Tokens of a batch that it takes.
+    pub fn batch_tokens(&self) -> usize {
+        self.facts.batch_tokens
+    }
+
     /// Begins to hear it: what it is through with goes to `next`.
     ///
     /// # Errors
@@ -176,6 +181,11 @@ impl Port for Connected {
 impl Connected {
     pub(in crate::stages) fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    /// Why the stage cannot be reached any more.
+    pub(in crate::stages) fn lost(&self) -> Option<&StageLost> {
+        self.lost.get()
     }
 
     /// Writes a message, behind what is to be forgotten. A connection that fails is the stage's loss.

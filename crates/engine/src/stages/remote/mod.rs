@@ -30,7 +30,27 @@ pub(super) use connected::Connected;
 pub use connected::Reached;
 pub use frames::Channel;
 pub use served::{Ended, Joined};
-pub use terms::{JoinError, Limits, PROTOCOL, Terms};
+pub use terms::{Facts, JoinError, Limits, PROTOCOL, Terms};
+
+/// Reads bytes as every kind of message between a first process and a stage; how many kinds take them. For fuzzers.
+pub fn read_as_any(bytes: &[u8]) -> usize {
+    let limits =
+        Limits { sequences: 3, context: 64, batch_tokens: 16, round_tokens: 4, width: 5 };
+    let (mut into, from) = (Vec::new(), || bytes::Reading::new(bytes));
+    let taken = [
+        messages::Batch::read(from(), &limits, &mut into).is_ok(),
+        messages::Done::read(from(), &limits, &mut into).is_ok(),
+        messages::Ask::read(from(), &limits).is_ok(),
+        messages::Replied::read(from(), &limits).is_ok(),
+        messages::Beat::read(from()).is_ok(),
+        messages::read_numbers(from()).is_ok(),
+        Terms::read(from()).is_ok(),
+        Facts::read(from()).is_ok(),
+    ];
+    // No buffer is larger than what arrived.
+    assert!(into.capacity() <= bytes.len() + 64, "{} for {}", into.capacity(), bytes.len());
+    taken.into_iter().filter(|taken| *taken).count()
+}
 
 /// How often each side says that it is there.
 const BEAT: Duration = Duration::from_secs(1);

@@ -13,7 +13,6 @@ use super::parts::Parts;
 use super::terms::{Agreed, Facts, JoinError, Limits, Terms, welcome};
 use super::{BEAT, LostCause, StageLost};
 use crate::EngineError;
-use crate::backend::Backend;
 use crate::model::{Model, StageTimes};
 use crate::sequences::{SequencesView, SnapshotShare};
 use crate::stages::Stage;
@@ -51,18 +50,18 @@ impl std::fmt::Debug for Joined {
 }
 
 impl Joined {
-    /// Hears the first process's greeting, for a stage of these terms with this device; it is given up when it says
-    /// nothing for `patience`.
+    /// Hears the first process's greeting, for a stage of these terms and facts; it is given up when it says nothing for
+    /// `patience`.
     ///
     /// # Errors
-    /// It differs in something, which it is told, or the connection failed. The stage can be joined by another.
+    /// It differs in something, as it then hears, or the connection failed. The stage can be joined by another.
     pub fn over(
         channel: Channel,
         terms: &Terms,
-        backend: &dyn Backend,
+        facts: &Facts,
         patience: Duration,
     ) -> Result<Self, JoinError> {
-        let agreed = welcome(channel, terms, || Facts::of(backend))?;
+        let agreed = welcome(channel, terms, facts)?;
         Ok(Self { agreed, layers: terms.layers.clone(), patience })
     }
 

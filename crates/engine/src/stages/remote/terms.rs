@@ -31,7 +31,7 @@ pub struct Terms {
     pub model_layers: usize,
     /// Layers of the stage.
     pub layers: Range<usize>,
-    /// Sizes; those of a stage are at least those of the first process.
+    /// Sizes; those of a stage are at least those of the first process, which cuts prompts to what all take.
     pub limits: Limits,
 }
 
@@ -60,13 +60,15 @@ impl Limits {
 
 /// What of a stage's device the first process has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Facts {
-    pub(crate) fixed: Fixed,
-    pub(crate) places: usize,
-    pub(crate) shares_pages: bool,
+pub struct Facts {
+    pub(in crate::stages) fixed: Fixed,
+    pub(in crate::stages) places: usize,
+    pub(in crate::stages) shares_pages: bool,
+    /// Tokens of a batch that the stage takes.
+    pub(in crate::stages) batch_tokens: usize,
     /// Bytes of the states of a snapshot.
-    pub(crate) state_bytes: usize,
-    pub(crate) room: Room,
+    pub(in crate::stages) state_bytes: usize,
+    pub(in crate::stages) room: Room,
 }
 
 /// Why a stage and the first process do not work together.
@@ -108,7 +110,7 @@ fn advice(what: &str) -> &'static str {
 }
 
 impl Terms {
-    fn write(&self, to: &mut Writing) {
+    pub(super) fn write(&self, to: &mut Writing) {
         to.word(PROTOCOL);
         to.text(&self.build);
         to.long(self.contents);
@@ -177,7 +179,6 @@ impl Terms {
         let least = [
             ("--sequences", their.sequences, own.sequences),
             ("--context", their.context, own.context),
-            ("--prefill-chunk", their.batch_tokens, own.batch_tokens),
             ("--draft (tokens of a round)", their.round_tokens, own.round_tokens),
         ];
         for (what, first, stage) in least {
@@ -190,23 +191,24 @@ impl Terms {
 }
 
 impl Facts {
-    /// What a device says of itself.
-    pub(super) fn of(backend: &dyn Backend) -> Self {
+    /// What a device says of itself that takes batches of so many tokens.
+    pub fn of(backend: &dyn Backend, batch_tokens: usize) -> Self {
         let (sequences, fixed) = (backend.sequences(), Fixed::of(backend));
         let view = sequences.view();
         Self {
             fixed,
             places: view.places(),
             shares_pages: view.shares_pages(),
+            batch_tokens,
             state_bytes: sequences.layout().state_bytes(),
             room: view.room(),
         }
     }
 
-    fn write(&self, to: &mut Writing) {
+    pub(super) fn write(&self, to: &mut Writing) {
         let Fixed { cut_tokens, answers_replay, joint_tokens, round_tokens } = self.fixed;
         let Room { pages, states } = self.room;
-        let sizes = [cut_tokens, joint_tokens, round_tokens, self.places, self.state_bytes];
+        let sizes = [cut_tokens, joint_tokens, round_tokens, self.places, self.state_bytes, self.batch_tokens];
         sizes.into_iter().chain([pages, states]).for_each(|size| to.size(size));
         to.flag(answers_replay);
         to.flag(self.shares_pages);
@@ -215,12 +217,12 @@ impl Facts {
     pub(super) fn read(mut from: Reading<'_>) -> Result<Self, Malformed> {
         let mut size = || from.size();
         let (cut_tokens, joint_tokens, round_tokens) = (size()?, size()?, size()?);
-        let (places, state_bytes) = (size()?, size()?);
+        let (places, state_bytes, batch_tokens) = (size()?, size()?, size()?);
         let room = Room { pages: size()?, states: size()? };
         let (answers_replay, shares_pages) = (from.flag()?, from.flag()?);
         from.end()?;
         let fixed = Fixed { cut_tokens, answers_replay, joint_tokens, round_tokens };
-        Ok(Self { fixed, places, shares_pages, state_bytes, room })
+        Ok(Self { fixed, places, shares_pages, batch_tokens, state_bytes, room })
     }
 }
 
@@ -245,8 +247,10 @@ pub(super) fn ask(channel: Channel, terms: &Terms) -> Result<(Agreed, Facts), Jo
         let (kind, content) = reader.next()?;
         Ok(answered(kind, content))
     })??;
-    reader.allow(terms.limits.message_bytes());
-    Ok((Agreed { reader, writer, end, address, limits: terms.limits }, facts))
+    let batch_tokens = terms.limits.batch_tokens.min(facts.batch_tokens);
+    let limits = Limits { batch_tokens, ..terms.limits };
+    reader.allow(limits.message_bytes());
+    Ok((Agreed { reader, writer, end, address, limits }, facts))
 }
 
 fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
@@ -269,7 +273,7 @@ fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
 pub(super) fn welcome(
     channel: Channel,
     terms: &Terms,
-    facts: impl FnOnce() -> Facts,
+    facts: &Facts,
 ) -> Result<Agreed, JoinError> {
     let Channel { reader, writer, end, address } = channel;
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
@@ -281,10 +285,11 @@ pub(super) fn welcome(
         };
         let agreed = greeted.and_then(|(first, page)| {
             terms.check(&first, page)?;
-            Ok(first.limits)
+            let batch_tokens = first.limits.batch_tokens.min(facts.batch_tokens);
+            Ok(Limits { batch_tokens, ..first.limits })
         });
         match &agreed {
-            Ok(_) => writer.send(Kind::Welcome, |to| facts().write(to))?,
+            Ok(_) => writer.send(Kind::Welcome, |to| facts.write(to))?,
             Err(JoinError::Differs { what, first, stage }) => {
                 writer.send(Kind::Refused, |to| {
                     [what, first, stage].into_iter().for_each(|text| to.text(text));

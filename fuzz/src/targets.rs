@@ -2,7 +2,8 @@
 
 use crate::target::Target;
 use crate::{
-    aborts, answers, checkpoints, files, flips, hub, requests, stages, templates, text, tokens, traces,
+    aborts, answers, checkpoints, files, flips, hub, requests, stages, templates, text, tokens,
+    traces,
 };
 
 /// Makes a target.

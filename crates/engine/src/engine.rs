@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// As [`Engine::over`], with stages in other processes: `first` has the first layers, `head` what is behind the
-    /// last one. Chunks are no longer than what every stage takes.
+    /// last one; without it the last process has that. Chunks are no longer than what every stage takes.
     ///
     /// # Errors
     /// Ranges that do not follow each other from the first layer to the last, or no threads for the stages.
@@ -104,10 +104,11 @@ impl Engine {
         model: Model,
         first: stages::Stage,
         others: Vec<stages::remote::Reached>,
-        head: stages::Stage,
+        head: Option<stages::Stage>,
         chunk: usize,
     ) -> Result<Self, EngineError> {
-        let chunk = others.iter().map(stages::remote::Reached::batch_tokens).fold(chunk, usize::min);
+        let chunk =
+            others.iter().map(stages::remote::Reached::batch_tokens).fold(chunk, usize::min);
         let backend = Stages::over_hosts(first, others, head, &model)?;
         Ok(Self::with(config, model, backend, chunk))
     }

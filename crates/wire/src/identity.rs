@@ -98,5 +98,6 @@ impl Trusted {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, WireError> {
-    read_regular(file, Links::Followed, FILE_BYTES_MAX).map_err(|error| WireError::file(file, error))
+    read_regular(file, Links::Followed, FILE_BYTES_MAX)
+        .map_err(|error| WireError::file(file, error))
 }

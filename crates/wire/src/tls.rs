@@ -124,8 +124,13 @@ fn shaken(mut session: Connection, mut stream: TcpStream) -> Result<Halves, Stri
         session: Mutex::new(session),
         out: Mutex::new(Out { stream, sealed: Vec::new() }),
     });
-    let reader =
-        Opening { shared: Arc::clone(&shared), from, sealed: vec![0; PART], open: Vec::new(), at: 0 };
+    let reader = Opening {
+        shared: Arc::clone(&shared),
+        from,
+        sealed: vec![0; PART],
+        open: Vec::new(),
+        at: 0,
+    };
     Ok((Box::new(reader), Box::new(Sealing(shared))))
 }
 

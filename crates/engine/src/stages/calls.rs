@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use super::batch::{Failure, Message, Order, Payload};
-use super::command::{Asked, Command, Reply};
+use super::command::{Asked, Command, HeadCommand, Reply};
 use super::pipeline::{Pipeline, Place};
 use super::worker::Worker;
 use crate::EngineError;
@@ -75,6 +75,11 @@ impl Pipeline {
         let pending: Vec<_> =
             (0..self.links.len()).map(|index| self.ask(index, touched, what(index))).collect();
         pending.into_iter().map(Pending::wait).collect()
+    }
+
+    /// Asks the stage that has the head of the batch that it keeps.
+    pub(super) fn ask_head(&self, command: HeadCommand) -> Pending<Reply> {
+        self.ask(self.last(), &[], Command::Head(self.held, command))
     }
 
     /// As [`Pipeline::ask`], by a closure, which a stage of this process alone can be sent.

@@ -3,11 +3,14 @@
 
 use store::cache::StoreCounters;
 
-use super::batch::Failure;
+use text::sampling::{Ranked, Wanted};
+
+use super::batch::{Failure, Ticket};
 use super::worker::Worker;
 use crate::EngineError;
 use crate::backend::SequenceId;
 use crate::sequences::SnapshotShare;
+use crate::weights::{MatrixId, VectorId};
 
 /// Something to do between two layers of prompts, and before any step that has not begun.
 #[derive(Clone, Debug)]
@@ -30,6 +33,30 @@ pub(super) enum Command {
     Recover(Vec<SequenceId>),
     /// What was counted of experts.
     Counters,
+    /// What follows from the batch that the last stage keeps, or that ran layer by layer.
+    Head(Option<Ticket>, HeadCommand),
+}
+
+/// Where the norm before the head and the head are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadPlace {
+    pub(super) norm: Option<VectorId>,
+    pub(super) head: MatrixId,
+}
+
+/// Asked of the stage that has the head.
+#[derive(Clone, Debug)]
+pub(super) enum HeadCommand {
+    /// [`crate::backend::Backend::expect_rows`].
+    Expect(Vec<usize>),
+    /// [`crate::backend::Backend::logits`] of these tokens, into a buffer; whether nothing more is asked.
+    Logits { place: HeadPlace, tokens: Vec<usize>, last: bool, into: Vec<f32> },
+    /// [`crate::backend::Backend::most_likely`] after a token.
+    MostLikely { place: HeadPlace, token: usize },
+    /// [`crate::backend::Backend::rank`] after a token, into a buffer.
+    Rank { place: HeadPlace, token: usize, wanted: Wanted, into: Ranked },
+    /// [`crate::backend::Backend::ranked_logits`]: so many from a token on.
+    RankedLogits { start: usize, count: usize },
 }
 
 /// What a command gave.
@@ -40,6 +67,12 @@ pub(super) enum Reply {
     Part(SnapshotShare),
     Pages(usize),
     Counters(Box<StoreCounters>),
+    /// Logits.
+    Rows(Vec<f32>),
+    /// The most likely token; `None` where the device chooses none.
+    Chosen(Option<u32>),
+    /// What a sampler wants; `None` where the device ranks nothing.
+    Ranked(Option<Ranked>),
 }
 
 /// Where the reply to a command goes; called once.
@@ -89,7 +122,40 @@ impl Command {
             Self::KeepFirst(sequence, tokens) => worker.backend().keep_first(sequence, tokens)?,
             Self::Recover(live) => worker.recover(&live)?,
             Self::Counters => return Ok(Reply::Counters(Box::new(worker.counters()))),
+            Self::Head(ticket, command) => return command.run(ticket, worker),
         }
         Ok(Reply::Done)
+    }
+}
+
+impl HeadCommand {
+    fn run(self, ticket: Option<Ticket>, worker: &mut Worker) -> Result<Reply, EngineError> {
+        let backend = worker.head(ticket)?;
+        Ok(match self {
+            Self::Expect(rows) => {
+                backend.expect_rows(&rows);
+                Reply::Done
+            }
+            Self::Logits { place: HeadPlace { norm, head }, tokens, last, mut into } => {
+                into.clear();
+                into.extend_from_slice(backend.logits(&tokens, norm, head)?);
+                if last {
+                    worker.release(ticket);
+                }
+                Reply::Rows(into)
+            }
+            Self::MostLikely { place: HeadPlace { norm, head }, token } => {
+                Reply::Chosen(backend.most_likely(token, norm, head).transpose()?)
+            }
+            Self::Rank { place: HeadPlace { norm, head }, token, wanted, mut into } => {
+                let ranked = backend.rank(token, norm, head, wanted, &mut into).transpose()?;
+                Reply::Ranked(ranked.map(|()| into))
+            }
+            Self::RankedLogits { start, count } => {
+                let mut own = vec![0.0; count];
+                backend.ranked_logits(start, &mut own)?;
+                Reply::Rows(own)
+            }
+        })
     }
 }

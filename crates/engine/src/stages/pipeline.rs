@@ -19,7 +19,7 @@ use super::Stage;
 use super::batch::{Counted, Failure, Mailbox, Message, Moving, Order, StageWork, Ticket};
 use super::calls::settle;
 use super::command::{Command, Reply};
-use super::port::{Port, ThreadPort, View};
+use super::port::{MailboxPort, Port, ThreadPort, View};
 use super::remote::{Reached, StageLost};
 use super::worker::{Fittings, Worker};
 use crate::EngineError;
@@ -86,6 +86,7 @@ impl Link {
             given: own.copied().collect(),
             embedding: (index == 0).then_some(common.embedding),
             inbox,
+            keeps: next.is_none(),
             next,
             mailbox,
             counted: Arc::clone(&counted),
@@ -217,8 +218,8 @@ impl Pipeline {
                     Link::here(stage, sizes, common, behind, Arc::clone(&mailbox))?
                 }
                 Member::There(reached) => {
-                    let behind = behind.expect("the last stage is of this process");
-                    Link::there(reached, behind, Arc::clone(&mailbox))?
+                    let own = || Arc::new(MailboxPort(Arc::clone(&mailbox))) as Arc<dyn Port>;
+                    Link::there(reached, behind.unwrap_or_else(own), Arc::clone(&mailbox))?
                 }
             };
             next.clone_from(&link.port);
@@ -475,14 +476,13 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         self.under_way.iter().for_each(|order| self.cancel_order(order));
         self.release();
-        for link in &mut self.links {
-            if let Some(port) = link.port.take() {
-                port.close();
-            }
-        }
-        for link in &mut self.links {
-            // A thread's panics end there.
-            _ = link.thread.take().map(JoinHandle::join);
+        let ports = self.links.iter().filter_map(|link| link.port.as_ref());
+        ports.for_each(|port| port.close());
+        // A thread ends when nothing can send to it any more: views and connections hold ways to those behind them.
+        let threads: Vec<_> = self.links.drain(..).filter_map(|link| link.thread).collect();
+        for thread in threads {
+            // Its panics end there.
+            _ = thread.join();
         }
     }
 }

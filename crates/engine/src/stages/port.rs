@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::batch::{Message, Ticket};
+use super::batch::{Mailbox, Message, Ticket};
 use super::remote::{Connected, StageLost};
 use crate::backend::Room;
 use crate::sequences::{BlankPart, PAGE_TOKENS, SequencesView};
@@ -39,6 +39,22 @@ impl Port for ThreadPort {
 
     fn is_here(&self) -> bool {
         true
+    }
+}
+
+/// Behind a last stage in another process: where batches end.
+pub(super) struct MailboxPort(pub(super) Arc<Mailbox>);
+
+impl Port for MailboxPort {
+    fn send(&self, message: Message) {
+        if let Message::Batch(mut moving) = message {
+            self.0.give_back(std::mem::take(&mut moving.residual));
+            self.0.put(moving);
+        }
+    }
+
+    fn is_here(&self) -> bool {
+        false
     }
 }
 

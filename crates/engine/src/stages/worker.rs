@@ -50,7 +50,9 @@ pub(super) struct Fittings {
     /// Of the first stage: the table of embeddings.
     pub(super) embedding: Option<MatrixId>,
     pub(super) inbox: Receiver<Message>,
-    /// To the next stage; `None` for the last one.
+    /// Whether it has the head, and keeps a batch until nothing more is asked of it.
+    pub(super) keeps: bool,
+    /// To the next stage; `None` for the last one of the process that has them all.
     pub(super) next: Option<Arc<dyn Port>>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) counted: Arc<Counted>,
@@ -210,6 +212,10 @@ impl Worker {
                 if let Err(failure) = self.begin(&mut moving) {
                     return self.fail(moving, layer, failure);
                 }
+                if self.fittings.layers.is_empty() {
+                    // The head alone.
+                    return self.end(moving);
+                }
                 Current { moving, layer, aside: None }
             }
         };
@@ -334,12 +340,12 @@ impl Worker {
             None => std::mem::take(&mut moving.residual),
         };
         let ended = self.guarded(&order.sequences(), |it| {
-            let Fittings { backend, next, counted, .. } = &mut it.fittings;
+            let Fittings { backend, keeps, counted, .. } = &mut it.fittings;
             if order.purpose == Purpose::Answers {
                 backend.check_files()?;
             }
             backend.commit();
-            if next.is_some() {
+            if !*keeps {
                 backend.read_residual(&mut residual)?;
             }
             counted.renew(|| backend.counters());
@@ -355,7 +361,7 @@ impl Worker {
             Err(failure) => return self.fail(moving, self.fittings.layers.end, failure),
         }
         self.fittings.counted.batches.fetch_add(1, Ordering::Relaxed);
-        self.holds = self.fittings.next.is_none().then_some(order.ticket);
+        self.holds = self.fittings.keeps.then_some(order.ticket);
         self.pass_on(moving);
     }
 

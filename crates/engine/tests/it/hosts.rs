@@ -18,7 +18,7 @@ use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::stages::Stage;
 use engine::stages::remote::{
-    Channel, Ended, JoinError, Joined, Limits, LostCause, Reached, Terms,
+    Channel, Ended, Facts, JoinError, Joined, Limits, LostCause, Reached, Terms,
 };
 use engine::weights::Catalog;
 
@@ -44,7 +44,13 @@ fn channel(stream: TcpStream) -> Channel {
 }
 
 fn terms(config: &ModelConfig, layers: Range<usize>) -> Terms {
+    terms_with(config, layers, false)
+}
+
+/// Of a stage that has the head, or not.
+fn terms_with(config: &ModelConfig, layers: Range<usize>, head: bool) -> Terms {
     Terms {
+        head,
         build: "1".to_owned(),
         contents: 2,
         device: "cpu".to_owned(),
@@ -57,20 +63,25 @@ fn terms(config: &ModelConfig, layers: Range<usize>) -> Terms {
             batch_tokens: 64,
             round_tokens: ROUND_TOKENS,
             width: config.streams() * config.hidden,
+            vocabulary: config.vocabulary,
         },
     }
 }
 
 /// A stage that serves one first process, and where it is.
 fn stage(case: &str, layers: Range<usize>) -> (TcpStream, JoinHandle<Ended>) {
+    stage_with(case, layers, false)
+}
+
+fn stage_with(case: &str, layers: Range<usize>, head: bool) -> (TcpStream, JoinHandle<Ended>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let case = case.to_owned();
     let serving = std::thread::spawn(move || {
         let (checkpoint, config) = opened(&case);
         let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
-        let backend = backend_leaving(&checkpoint, &config, layers.clone(), &sizes(), true);
-        let own = terms(&config, layers.clone());
+        let backend = backend_leaving(&checkpoint, &config, layers.clone(), &sizes(), !head);
+        let own = terms_with(&config, layers.clone(), head);
         let stream = channel(listener.accept().unwrap().0);
         let joined = Joined::over(stream, &own, &Facts::of(&backend, 64), PATIENCE).unwrap();
         joined.serve(Stage { layers, backend: Box::new(backend) }, &model).unwrap()
@@ -79,34 +90,35 @@ fn stage(case: &str, layers: Range<usize>) -> (TcpStream, JoinHandle<Ended>) {
 }
 
 /// An engine whose stages but the first are behind connections.
-fn over(case: &str, streams: Vec<(TcpStream, Range<usize>)>) -> Engine {
+fn over(case: &str, streams: Vec<(TcpStream, Range<usize>)>, head: bool) -> Engine {
     let (checkpoint, config) = opened(case);
     let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
     let first = 0..streams[0].1.start;
     let layers = config.layers.len();
-    let reach = |(stream, layers)| {
-        Reached::over(channel(stream), &terms(&config, layers), PATIENCE).unwrap()
+    let reach = |(stream, own): (_, Range<usize>)| {
+        let terms = terms_with(&config, own.clone(), head && own.end == layers);
+        Reached::over(channel(stream), &terms, PATIENCE).unwrap()
     };
     let others = streams.into_iter().map(reach).collect();
     let here = |layers: Range<usize>| Stage {
         layers: layers.clone(),
         backend: Box::new(backend_of(&checkpoint, &config, layers, &sizes())),
     };
-    let (first, head) = (here(first), here(layers..layers));
-    Engine::over_hosts(config.clone(), model, first, others, head, 64).unwrap()
+    let (first, own) = (here(first), (!head).then(|| here(layers..layers)));
+    Engine::over_hosts(config.clone(), model, first, others, own, 64).unwrap()
 }
 
-/// The same with stages that serve, cut at the layers `cuts`.
-fn hosted(case: &str, cuts: &[usize]) -> (Engine, Vec<JoinHandle<Ended>>) {
+/// The same with stages that serve, cut at the layers `cuts`; the last may have the head.
+fn hosted(case: &str, cuts: &[usize], head: bool) -> (Engine, Vec<JoinHandle<Ended>>) {
     let layers = config_of(case).layers.len();
     let ends = cuts.iter().copied().skip(1).chain([layers]);
     let (mut streams, mut serving) = (Vec::new(), Vec::new());
     for (start, end) in cuts.iter().copied().zip(ends) {
-        let (stream, thread) = stage(case, start..end);
+        let (stream, thread) = stage_with(case, start..end, head && end == layers);
         streams.push((stream, start..end));
         serving.push(thread);
     }
-    (over(case, streams), serving)
+    (over(case, streams, head), serving)
 }
 
 /// What can be seen of prompts with marks, answers together, rounds that keep less than they ran, and snapshots.
@@ -148,8 +160,9 @@ fn seen(engine: &mut Engine) -> Vec<Vec<u32>> {
 fn compare(case: &str, all: &[Vec<usize>]) {
     let mut one = engine_in(case, &sizes());
     let expected = seen(&mut one);
-    for cuts in all {
-        let (mut engine, serving) = hosted(case, cuts);
+    for (index, cuts) in all.iter().enumerate() {
+        // The head in the first process, or in the last.
+        let (mut engine, serving) = hosted(case, cuts, index % 2 == 1);
         let found = seen(&mut engine);
         assert_eq!(found.len(), expected.len(), "{case} {cuts:?}");
         for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
@@ -220,7 +233,7 @@ fn played(peer: impl FnOnce(TcpStream) + Send + 'static) -> (Engine, JoinHandle<
         peer(far);
         assert!(matches!(serving.join().unwrap(), Ended::Lost(_)), "its first process went");
     });
-    (over(CASE, vec![(near, 2..4)]), relay)
+    (over(CASE, vec![(near, 2..4)], false), relay)
 }
 
 fn lost(engine: &mut Engine, within: Duration) -> LostCause {
@@ -335,6 +348,8 @@ fn what_differs_is_refused_with_both_values() {
         ("arithmetic", Terms { arithmetic: "f32".to_owned(), ..own.clone() }),
         ("layers of the model", Terms { model_layers: 5, ..own.clone() }),
         ("layers", Terms { layers: 1..4, ..own.clone() }),
+        ("head in the stage", Terms { head: true, ..own.clone() }),
+        ("tokens that there are", limited(|limits| limits.vocabulary += 1)),
         ("width of the residual stream", limited(|limits| limits.width += 1)),
         ("--sequences", limited(|limits| limits.sequences += 1)),
         ("--context", limited(|limits| limits.context += 1)),

@@ -49,7 +49,8 @@ pub(crate) use values::{
 };
 
 /// The version with its commit.
-pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");
+pub(crate) const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");
 /// What this build can do as well.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),

@@ -59,7 +59,9 @@ impl FromStr for Layers {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             let text = store::shown::quoted(text);
-            format!("{text} is no range of layers; write A:B for the layers A to B - 1, as in 12:24")
+            format!(
+                "{text} is no range of layers; write A:B for the layers A to B - 1, as in 12:24"
+            )
         };
         let (start, end) = text.split_once(':').ok_or_else(wrong)?;
         let number = |text: &str| text.parse::<u16>().map(usize::from).map_err(|_| wrong());

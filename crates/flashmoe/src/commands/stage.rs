@@ -63,7 +63,12 @@ pub(crate) fn stage(arguments: &StageArguments, out: &mut dyn Write) -> Result<(
     supervisor.ready();
     let patience = arguments.silence.0;
     let (sender, firsts) = sync_channel(0);
-    let door = Arc::new(Door { listener, terms, facts: Facts::of(stage.backend.as_ref(), plan.backend.batch_tokens), patience });
+    let door = Arc::new(Door {
+        listener,
+        terms,
+        facts: Facts::of(stage.backend.as_ref(), plan.backend.batch_tokens),
+        patience,
+    });
     let accepting = std::thread::Builder::new().name("accept".to_owned());
     accepting.spawn(move || accept(&door, &sender)).map_err(Failure::io)?;
     let joined: Joined = firsts.recv().map_err(Failure::io)?;
@@ -157,8 +162,11 @@ impl Door {
             joined.map_err(|error| format!("{from}: {error}"))
         });
         match joined {
-            Ok(joined) if to.send(joined).is_ok() => {}
-            Ok(_) => say(&format!("{from} is refused: the stage is another first process's")),
+            Ok(joined) => {
+                if to.send(joined).is_err() {
+                    say(&format!("{from} is refused: the stage is another first process's"));
+                }
+            }
             Err(error) => say(&format!("refused: {error}")),
         }
     }

@@ -100,10 +100,9 @@ impl StagesFile {
         }
         let time = |name: &str, text: Option<String>, usual: u64| match text {
             None => Ok(Duration::from_secs(usual)),
-            Some(text) => text
-                .parse::<Age>()
-                .map(|age| age.0)
-                .map_err(|error| format!("{name}: {error}")),
+            Some(text) => {
+                text.parse::<Age>().map(|age| age.0).map_err(|error| format!("{name}: {error}"))
+            }
         };
         let (silence, start) = (time("silence", silence, 10)?, time("start", start, 600)?);
         if silence < SILENCE_MIN {

@@ -14,6 +14,7 @@ use wire::{Identity, WireError};
 
 use crate::arguments::{ModelArguments, ServeArguments};
 use crate::failure::Failure;
+use crate::plan::stages::StagePlan;
 use crate::progress::say;
 pub(crate) use file::StagesFile;
 pub(crate) use reach::reach;
@@ -69,15 +70,29 @@ pub(crate) fn ranges(
     Ok(Some(vec![first, layers..layers]))
 }
 
-/// Refuses devices whose kernels do not compute a part of a model's processes yet.
+/// Whether a stage of this process leaves what is behind the last layer to another. On GPUs, which draw by themselves,
+/// the last stage has the head; of processors the first process has it.
+pub(crate) fn leaves_behind(arguments: &ModelArguments, on_gpu: bool) -> bool {
+    arguments.part.is_some() && !on_gpu
+}
+
+/// The stages of this process on a GPU: without a stage for the head.
 ///
 /// # Errors
-/// What to ask for instead.
-pub(crate) fn check_devices(arguments: &ModelArguments, on_gpu: bool) -> Result<()> {
-    if on_gpu && (arguments.stages.is_some() || arguments.part.is_some()) {
-        let device = &arguments.device;
+/// One would end with a layer that has no experts.
+pub(crate) fn on_gpu(
+    arguments: &ModelArguments,
+    stages: &mut Vec<StagePlan>,
+    experts: &[bool],
+) -> Result<()> {
+    if arguments.part.is_none() && arguments.stages.is_none() {
+        return Ok(());
+    }
+    stages.truncate(1);
+    let last = stages.first().map_or(0, |stage| stage.layers.end - 1);
+    if last + 1 < experts.len() && !experts[last] {
         let reason = format!(
-            "--device {device}: a model in several processes is computed by processors so far: give --device cpu to each"
+            "a stage would end with layer {last}, which has no experts: a GPU's ends with one that has"
         );
         return Err(Failure::usage(reason).into());
     }

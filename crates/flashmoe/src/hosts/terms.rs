@@ -33,9 +33,15 @@ pub(crate) fn terms(plan: &Plan, layers: Range<usize>) -> Result<Terms> {
     Ok(Terms {
         build: VERSION.to_owned(),
         contents,
-        device: plan.device().map_or("cpu".to_owned(), |device| device.info.name.clone()),
+        device: match plan.device() {
+            None => "cpu",
+            Some(device) if device.portable.is_none() => "cuda",
+            Some(_) => "gpu",
+        }
+        .to_owned(),
         arithmetic: numerics_of(plan),
         model_layers: config.layers.len(),
+        head: plan.device().is_some() && layers.end == config.layers.len(),
         layers,
         limits: Limits {
             sequences: backend.sequences,
@@ -43,6 +49,7 @@ pub(crate) fn terms(plan: &Plan, layers: Range<usize>) -> Result<Terms> {
             batch_tokens: backend.batch_tokens,
             round_tokens: backend.round_tokens,
             width: config.streams() * config.hidden,
+            vocabulary: config.vocabulary,
         },
     })
 }

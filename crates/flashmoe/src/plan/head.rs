@@ -20,8 +20,7 @@ pub(super) fn add(
     config: ModelConfig,
 ) -> Result<(Checkpoint, ModelConfig)> {
     if arguments.is_spread() {
-        let reason =
-            "--draft head: a head is computed on one device; leave out --device with several, or --stages";
+        let reason = "--draft head: a head is computed on one device; leave out --device with several, or --stages";
         return Err(Failure::usage(reason).into());
     }
     let named = |why: String| {

@@ -95,8 +95,9 @@ impl Plan {
 
     /// An engine of the first layers and the head, with the stages in other processes that a file names.
     fn over_hosts(&self, model: Model, stages: Vec<Stage>, file: &StagesFile) -> Result<Engine> {
-        let Ok([first, head]) = <[Stage; 2]>::try_from(stages) else {
-            anyhow::bail!("the first process has the first layers and the head");
+        let mut stages = stages.into_iter();
+        let (Some(first), head) = (stages.next(), stages.next()) else {
+            anyhow::bail!("the first process has the first layers");
         };
         let others = hosts::reach(self, file)?;
         let (config, chunk) = (self.config.clone(), self.backend.batch_tokens);
@@ -325,7 +326,7 @@ impl Plan {
         if self.arguments.no_check {
             catalog.decline_check();
         }
-        if self.arguments.part.is_some() {
+        if hosts::leaves_behind(&self.arguments, !self.devices.is_empty()) {
             catalog.leave_behind();
         }
         catalog

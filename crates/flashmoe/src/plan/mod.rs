@@ -181,14 +181,11 @@ impl Plan {
         let memory = assumed.map_or_else(Memory::read, |machine| Memory::of(machine.ram));
         let (budget, budget_source) = budget(arguments, &memory);
         let mut catalog = Catalog::new(&checkpoint);
-        if arguments.part.is_some() {
-            catalog.leave_behind();
-        }
         let model =
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let stages = stages::cut(arguments, &checkpoint, &catalog)?;
+        let mut stages = stages::cut(arguments, &checkpoint, &catalog)?;
         let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
@@ -197,7 +194,14 @@ impl Plan {
             Some(machine) => choice::assumed(machine, arguments, serves(arguments.device.first()))?,
             None => choice::choose_for(arguments, &serves)?,
         };
-        hosts::check_devices(arguments, matches!(choice, Choice::Gpu(_)))?;
+        let on_gpu = matches!(choice, Choice::Gpu(_));
+        if on_gpu {
+            let experts: Vec<_> = checkpoint.experts.iter().map(Option::is_some).collect();
+            hosts::on_gpu(arguments, &mut stages, &experts)?;
+        }
+        if hosts::leaves_behind(arguments, on_gpu) {
+            catalog.leave_behind();
+        }
         let computes_heads = match &choice {
             Choice::Cpu { .. } => true,
             Choice::Gpu(found) => found.iter().all(|found| found.portable.is_none()),

@@ -164,10 +164,9 @@ impl ApiError {
             Kind::Permission => "permission_error",
             Kind::NotFound | Kind::NotSupported => "not_found_error",
             Kind::TooLarge => "request_too_large",
-            Kind::QueueFull { .. }
-            | Kind::Unavailable
-            | Kind::StageLost
-            | Kind::Loading { .. } => "overloaded_error",
+            Kind::QueueFull { .. } | Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
+                "overloaded_error"
+            }
             Kind::Server => "api_error",
             Kind::InvalidRequest
             | Kind::ContextLength { .. }

@@ -189,7 +189,9 @@ pub enum ServeError {
     #[error("the engine failed again and again, so the server has ended; the lines above say why")]
     Broken,
     /// A stage of the model, in another process, was lost, so the server has ended.
-    #[error("stage_lost: a part of the model is in a process that is lost, so the server has ended")]
+    #[error(
+        "stage_lost: a part of the model is in a process that is lost, so the server has ended"
+    )]
     StageLost,
     /// There are too few descriptors to take connections.
     #[error("too few files may be open to take connections: raise the limit (ulimit -n): {0}")]

@@ -341,15 +341,14 @@ impl Scheduler {
 
     /// Notes that requests fail; what lasts until a restart is not replaced by less.
     pub(super) fn note(&mut self, failing: Failing) {
-        let failing = match self.status.failing {
-            Some(Failing::Broken) => Failing::Broken,
-            Some(lasting @ (Failing::FileChanged | Failing::DeviceLost | Failing::StageLost))
-                if failing != Failing::Broken =>
-            {
-                lasting
-            }
-            _ => failing,
-        };
+        let failing =
+            match self.status.failing {
+                Some(Failing::Broken) => Failing::Broken,
+                Some(
+                    lasting @ (Failing::FileChanged | Failing::DeviceLost | Failing::StageLost),
+                ) if failing != Failing::Broken => lasting,
+                _ => failing,
+            };
         self.status.failing = Some(failing);
         // Before the client hears of its error: one that asks for the health then is told.
         self.shared.publish_failing(failing);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::bytes::Reading;
 use super::frames::{Channel, FrameReader, FrameWriter, Kind};
+use super::head::HeadOrder;
 use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, write_numbers};
 use super::parts::Forgotten;
 use super::terms::{Agreed, Facts, JoinError, Limits, Terms, ask};
@@ -58,6 +59,11 @@ impl Reached {
         &self.facts
     }
 
+    /// Whether it has the model's head.
+    pub(in crate::stages) fn has_head(&self) -> bool {
+        self.agreed.head
+    }
+
     /// Tokens of a batch that it takes.
     pub fn batch_tokens(&self) -> usize {
         self.facts.batch_tokens
@@ -74,12 +80,13 @@ impl Reached {
         counted: Arc<Counted>,
     ) -> Result<Arc<Connected>, EngineError> {
         let Self { agreed, facts, layers, patience } = self;
-        let Agreed { reader, writer, end, address, limits } = agreed;
+        let Agreed { reader, writer, end, address, limits, head } = agreed;
         let connected = Arc::new(Connected {
             name: format!("layers {} to {} at {address}", layers.start, layers.end - 1),
             address,
             layers,
             limits,
+            head,
             facts,
             patience,
             writer: Mutex::new(writer),
@@ -113,6 +120,7 @@ pub(in crate::stages) struct Connected {
     address: String,
     layers: Range<usize>,
     limits: Limits,
+    head: bool,
     facts: Facts,
     patience: Duration,
     writer: Mutex<FrameWriter>,
@@ -147,8 +155,9 @@ impl Port for Connected {
         match message {
             Message::Batch(moving) => self.send_batch(moving),
             Message::Ask(asked) => self.send_ask(asked),
-            // Of the last stage, and of stages of this process.
-            Message::Release(_) | Message::Call(_) => {}
+            Message::Release(Ticket(ticket)) => self.say(Kind::Release, |to| to.long(ticket)),
+            // Stages of this process alone are sent closures.
+            Message::Call(_) => {}
         }
     }
 
@@ -254,6 +263,10 @@ impl Connected {
             Command::KeepFirst(sequence, tokens) => Order::KeepFirst(sequence, tokens),
             Command::Recover(live) => Order::Recover(live),
             Command::Counters => Order::Counters,
+            Command::Head(ticket, command) => {
+                let ticket = ticket.map(|Ticket(ticket)| ticket);
+                Order::Head(ticket, HeadOrder::of(command))
+            }
         };
         self.write_ask(order, touched, answer);
     }
@@ -342,7 +355,8 @@ impl Connected {
             return Err(super::bytes::Malformed("a batch that the stage was not given"));
         };
         let tokens: usize = moving.order.runs.iter().map(|(_, tokens)| tokens.len()).sum();
-        if done.fault.is_none() && residual.len() != tokens * self.limits.width {
+        let expected = if self.head { 0 } else { tokens * self.limits.width };
+        if done.fault.is_none() && residual.len() != expected {
             hold(&self.held).insert(done.ticket, moving);
             return Err(super::bytes::Malformed("a residual stream of another length"));
         }
@@ -373,6 +387,9 @@ impl Connected {
             Given::Part(part) => Ok(Reply::Part(self.forgotten.hold(part, state))),
             Given::Pages(pages) => Ok(Reply::Pages(pages)),
             Given::Counters(counters) => Ok(Reply::Counters(counters)),
+            Given::Rows(rows) => Ok(Reply::Rows(rows)),
+            Given::Chosen(chosen) => Ok(Reply::Chosen(chosen)),
+            Given::Ranked(ranked) => Ok(Reply::Ranked(ranked)),
             Given::Failed(fault) => Err(fault.failure(&self.name)),
         };
         // A reply to nothing is of a command whose sender has gone.

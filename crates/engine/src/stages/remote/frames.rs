@@ -42,10 +42,11 @@ pub(super) enum Kind {
     Cancel,
     Beat,
     Bye,
+    Release,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Hello,
         Self::Welcome,
         Self::Refused,
@@ -57,6 +58,7 @@ impl Kind {
         Self::Cancel,
         Self::Beat,
         Self::Bye,
+        Self::Release,
     ];
 
     fn of(byte: u8) -> Option<Self> {

@@ -6,7 +6,10 @@ use std::time::Duration;
 use store::cache::{PhaseCounters, StoreCounters};
 
 use super::bytes::{Malformed, Reading, Writing};
+use super::head::{HeadOrder, read_ranked, write_ranked};
 use super::terms::Limits;
+use text::sampling::Ranked;
+
 use crate::EngineError;
 use crate::backend::{Purpose, Room, SequenceId};
 use crate::model::StageTimes;
@@ -256,7 +259,7 @@ impl Done {
 }
 
 /// A command as it is written: a part of a snapshot goes by its number and length.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Order {
     Nothing,
     Create,
@@ -269,10 +272,12 @@ pub(super) enum Order {
     Counters,
     /// What can still be held: answered without waiting for the device.
     Room,
+    /// What follows from the batch that the stage keeps.
+    Head(Option<u64>, HeadOrder),
 }
 
 /// A command on its way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ask {
     pub(super) number: u64,
     pub(super) touched: Vec<SequenceId>,
@@ -304,12 +309,18 @@ impl Ask {
             Order::Recover(_) => (7, None, [0; 2]),
             Order::Counters => (8, None, [0; 2]),
             Order::Room => (9, None, [0; 2]),
+            Order::Head(ticket, _) => {
+                (10, None, [u64::from(ticket.is_some()), ticket.unwrap_or(0)])
+            }
         };
         to.byte(tag);
         to.word(own.map_or(0, |own| own.0));
         numbers.into_iter().for_each(|number| to.long(number));
         let live = if let Order::Recover(live) = &self.order { &live[..] } else { &[] };
         write_sequences(live, to);
+        if let Order::Head(_, order) = &self.order {
+            order.write(to);
+        }
     }
 
     pub(super) fn read(mut from: Reading<'_>, limits: &Limits) -> Result<Self, Malformed> {
@@ -318,6 +329,7 @@ impl Ask {
         let (tag, own) = (from.byte()?, sequence(&mut from, limits)?);
         let (first, second) = (from.long()?, from.size()?);
         let live = read_sequences(&mut from, limits)?;
+        let head = if tag == 10 { Some(HeadOrder::read(&mut from, limits)?) } else { None };
         from.end()?;
         let size = usize::try_from(first).map_err(|_| Malformed("a size beyond this machine's"));
         let order = match tag {
@@ -331,6 +343,10 @@ impl Ask {
             7 => Order::Recover(live),
             8 => Order::Counters,
             9 => Order::Room,
+            10 => {
+                let ticket = (first == 1).then_some(second as u64);
+                Order::Head(ticket, head.ok_or(Malformed("a question of no kind"))?)
+            }
             _ => return Err(Malformed("a command of no kind")),
         };
         Ok(Self { number, touched, order })
@@ -345,6 +361,9 @@ pub(super) enum Given {
     Part(NumberedPart),
     Pages(usize),
     Counters(Box<StoreCounters>),
+    Rows(Vec<f32>),
+    Chosen(Option<u32>),
+    Ranked(Option<Ranked>),
     Failed(Fault),
 }
 
@@ -383,6 +402,19 @@ impl Replied {
                 to.byte(5);
                 fault.write(to);
             }
+            Given::Rows(rows) => {
+                to.byte(6);
+                to.floats(rows);
+            }
+            Given::Chosen(chosen) => {
+                to.byte(7);
+                to.flag(chosen.is_some());
+                to.word(chosen.unwrap_or(0));
+            }
+            Given::Ranked(ranked) => {
+                to.byte(8);
+                write_ranked(ranked.as_ref(), to);
+            }
         }
     }
 
@@ -395,6 +427,16 @@ impl Replied {
             3 => Given::Pages(from.size()?),
             4 => Given::Counters(Box::new(read_counters(&mut from)?)),
             5 => Given::Failed(Fault::read(&mut from)?),
+            6 => {
+                let mut rows = Vec::new();
+                from.floats(limits.logits(), &mut rows)?;
+                Given::Rows(rows)
+            }
+            7 => {
+                let (there, chosen) = (from.flag()?, from.word()?);
+                Given::Chosen(there.then_some(chosen))
+            }
+            8 => Given::Ranked(read_ranked(&mut from)?),
             _ => return Err(Malformed("a reply of no kind")),
         };
         from.end()?;

@@ -13,6 +13,7 @@
 mod bytes;
 mod connected;
 mod frames;
+mod head;
 mod messages;
 mod parts;
 mod served;
@@ -34,8 +35,14 @@ pub use terms::{Facts, JoinError, Limits, PROTOCOL, Terms};
 
 /// Reads bytes as every kind of message between a first process and a stage; how many kinds take them. For fuzzers.
 pub fn read_as_any(bytes: &[u8]) -> usize {
-    let limits =
-        Limits { sequences: 3, context: 64, batch_tokens: 16, round_tokens: 4, width: 5 };
+    let limits = Limits {
+        sequences: 3,
+        context: 64,
+        batch_tokens: 16,
+        round_tokens: 4,
+        width: 5,
+        vocabulary: 50,
+    };
     let (mut into, from) = (Vec::new(), || bytes::Reading::new(bytes));
     let taken = [
         messages::Batch::read(from(), &limits, &mut into).is_ok(),

@@ -17,7 +17,7 @@ use crate::model::{Model, StageTimes};
 use crate::sequences::{SequencesView, SnapshotShare};
 use crate::stages::Stage;
 use crate::stages::batch::{self, Counted, Failure, Mailbox, Message, Moving, Ticket};
-use crate::stages::command::{Asked, Command, Reply};
+use crate::stages::command::{Asked, Command, HeadPlace, Reply};
 use crate::stages::pipeline::spawn;
 use crate::stages::port::Port;
 use crate::stages::worker::{Fittings, Worker};
@@ -76,7 +76,7 @@ impl Joined {
     /// No threads.
     pub fn serve(self, stage: Stage, model: &Model) -> Result<Ended, EngineError> {
         let Self { agreed, layers, patience } = self;
-        let Agreed { reader, writer, end, address, limits } = agreed;
+        let Agreed { reader, writer, end, address, limits, head } = agreed;
         let Stage { layers: own, mut backend } = stage;
         let program = &model.program;
         backend.prepare(Arc::clone(program));
@@ -86,6 +86,8 @@ impl Joined {
             writer: Mutex::new(writer),
             end,
             limits,
+            keeps: head,
+            place: HeadPlace { norm: model.final_norm, head: model.head },
             view: backend.sequences().view(),
             parts: Mutex::default(),
             under_way: Mutex::default(),
@@ -104,6 +106,7 @@ impl Joined {
             given: given.filter(|(layer, _)| own.contains(&layer.index())).collect(),
             embedding: None,
             inbox,
+            keeps: head,
             next: Some(Arc::clone(&session) as Arc<dyn Port>),
             mailbox,
             counted,
@@ -134,6 +137,10 @@ struct Session {
     writer: Mutex<FrameWriter>,
     end: Arc<dyn Fn() + Send + Sync>,
     limits: Limits,
+    /// Whether the stage has the head: nothing comes back of the residual stream.
+    keeps: bool,
+    /// Where the head is.
+    place: HeadPlace,
     view: SequencesView,
     parts: Mutex<Parts>,
     under_way: Mutex<Vec<Arc<batch::Order>>>,
@@ -149,6 +156,14 @@ struct Session {
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device may go on.
+fn take_release(mut from: Reading<'_>, to: &SyncSender<Message>) -> Result<(), Malformed> {
+    let ticket = Ticket(from.long()?);
+    from.end()?;
+    _ = to.send(Message::Release(ticket));
+    Ok(())
 }
 
 /// Where the stage's thread leaves batches: they go back over the connection.
@@ -192,7 +207,7 @@ impl Session {
             times,
             room: self.view.room(),
         };
-        let sent = if done.fault.is_some() { &[][..] } else { &residual[..] };
+        let sent = if done.fault.is_some() || self.keeps { &[][..] } else { &residual[..] };
         self.say(Kind::Done, |to| done.write(sent, to));
         self.mailbox.give_back(residual);
     }
@@ -259,6 +274,7 @@ impl Session {
                     read_numbers(from).map(|numbers| hold(&self.parts).forget(&numbers))
                 }
                 Kind::Cancel => self.take_cancel(from),
+                Kind::Release => take_release(from, to),
                 Kind::Beat => Beat::read(from).map(|_| ()),
                 Kind::Bye => return None,
                 _ => return Some(LostCause::Protocol(format!("{kind:?} from the first process"))),
@@ -337,6 +353,9 @@ impl Session {
             Order::KeepFirst(sequence, tokens) => Command::KeepFirst(sequence, tokens),
             Order::Recover(live) => Command::Recover(live),
             Order::Counters => Command::Counters,
+            Order::Head(ticket, order) => {
+                Command::Head(ticket.map(Ticket), order.command(self.place))
+            }
         };
         let session = Arc::clone(self);
         let answer = Box::new(move |reply| {
@@ -359,6 +378,9 @@ impl Session {
             }
             Ok(Reply::Pages(pages)) => Given::Pages(pages),
             Ok(Reply::Counters(counters)) => Given::Counters(counters),
+            Ok(Reply::Rows(rows)) => Given::Rows(rows),
+            Ok(Reply::Chosen(chosen)) => Given::Chosen(chosen),
+            Ok(Reply::Ranked(ranked)) => Given::Ranked(ranked),
             Err(failure) => Given::Failed(Fault::of(&failure)),
         }
     }

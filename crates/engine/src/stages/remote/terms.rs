@@ -13,6 +13,8 @@ use crate::stages::pipeline::Fixed;
 
 /// The version of the messages.
 pub const PROTOCOL: u32 = 1;
+/// Most rows of logits of one message.
+const LOGIT_ROWS: usize = 64;
 /// How long the first message may take.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -31,6 +33,8 @@ pub struct Terms {
     pub model_layers: usize,
     /// Layers of the stage.
     pub layers: Range<usize>,
+    /// Whether the stage has what is behind the last layer, the norm and the head.
+    pub head: bool,
     /// Sizes; those of a stage are at least those of the first process, which cuts prompts to what all take.
     pub limits: Limits,
 }
@@ -48,13 +52,22 @@ pub struct Limits {
     pub round_tokens: usize,
     /// Values of the residual stream of a token; equal on both sides.
     pub width: usize,
+    /// Tokens that there are; equal on both sides.
+    pub vocabulary: usize,
 }
 
 impl Limits {
+    /// Most logits of a message: rows of a few tokens.
+    pub(super) fn logits(&self) -> usize {
+        LOGIT_ROWS.saturating_mul(self.vocabulary)
+    }
+
     /// Bytes of the longest message.
     pub(super) fn message_bytes(&self) -> usize {
         let token = self.width.saturating_mul(4).saturating_add(8);
-        self.batch_tokens.saturating_mul(token).saturating_add(super::frames::FIRST_BYTES_MAX * 2)
+        let batch = self.batch_tokens.saturating_mul(token);
+        let longest = batch.max(self.logits().saturating_mul(4));
+        longest.saturating_add(super::frames::FIRST_BYTES_MAX * 2)
     }
 }
 
@@ -116,11 +129,14 @@ impl Terms {
         to.long(self.contents);
         to.text(&self.device);
         to.text(&self.arithmetic);
-        let Limits { sequences, context, batch_tokens, round_tokens, width } = self.limits;
+        let Limits { sequences, context, batch_tokens, round_tokens, width, vocabulary } =
+            self.limits;
         let Range { start, end } = self.layers;
         let sizes =
             [self.model_layers, start, end, sequences, context, batch_tokens, round_tokens, width];
-        sizes.into_iter().chain([PAGE_TOKENS]).for_each(|size| to.size(size));
+        let sizes = sizes.into_iter().chain([vocabulary]);
+        sizes.chain([PAGE_TOKENS]).for_each(|size| to.size(size));
+        to.flag(self.head);
     }
 
     /// Terms of another process: those of this protocol alone can be read.
@@ -143,10 +159,12 @@ impl Terms {
             batch_tokens: size()?,
             round_tokens: size()?,
             width: size()?,
+            vocabulary: size()?,
         };
-        let page = size()?;
+        let (page, head) = (size()?, from.flag()?);
         from.end()?;
-        let terms = Self { build, contents, device, arithmetic, model_layers, layers, limits };
+        let terms =
+            Self { build, contents, device, arithmetic, model_layers, layers, head, limits };
         Ok((terms, page))
     }
 
@@ -168,6 +186,8 @@ impl Terms {
             ("arithmetic", first.arithmetic.clone(), self.arithmetic.clone()),
             ("layers of the model", first.model_layers.to_string(), self.model_layers.to_string()),
             ("layers", shown(&first.layers), shown(&self.layers)),
+            ("tokens that there are", their.vocabulary.to_string(), own.vocabulary.to_string()),
+            ("head in the stage", first.head.to_string(), self.head.to_string()),
             ("tokens of a page", page.to_string(), PAGE_TOKENS.to_string()),
             ("width of the residual stream", their.width.to_string(), own.width.to_string()),
         ];
@@ -208,7 +228,14 @@ impl Facts {
     pub(super) fn write(&self, to: &mut Writing) {
         let Fixed { cut_tokens, answers_replay, joint_tokens, round_tokens } = self.fixed;
         let Room { pages, states } = self.room;
-        let sizes = [cut_tokens, joint_tokens, round_tokens, self.places, self.state_bytes, self.batch_tokens];
+        let sizes = [
+            cut_tokens,
+            joint_tokens,
+            round_tokens,
+            self.places,
+            self.state_bytes,
+            self.batch_tokens,
+        ];
         sizes.into_iter().chain([pages, states]).for_each(|size| to.size(size));
         to.flag(answers_replay);
         to.flag(self.shares_pages);
@@ -233,6 +260,8 @@ pub(super) struct Agreed {
     pub(super) end: std::sync::Arc<dyn Fn() + Send + Sync>,
     pub(super) address: String,
     pub(super) limits: Limits,
+    /// Whether the stage has the head.
+    pub(super) head: bool,
 }
 
 /// The first process's part.
@@ -250,7 +279,7 @@ pub(super) fn ask(channel: Channel, terms: &Terms) -> Result<(Agreed, Facts), Jo
     let batch_tokens = terms.limits.batch_tokens.min(facts.batch_tokens);
     let limits = Limits { batch_tokens, ..terms.limits };
     reader.allow(limits.message_bytes());
-    Ok((Agreed { reader, writer, end, address, limits }, facts))
+    Ok((Agreed { reader, writer, end, address, limits, head: terms.head }, facts))
 }
 
 fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
@@ -270,11 +299,7 @@ fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
 ///
 /// # Errors
 /// They differ, or the connection failed.
-pub(super) fn welcome(
-    channel: Channel,
-    terms: &Terms,
-    facts: &Facts,
-) -> Result<Agreed, JoinError> {
+pub(super) fn welcome(channel: Channel, terms: &Terms, facts: &Facts) -> Result<Agreed, JoinError> {
     let Channel { reader, writer, end, address } = channel;
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
     let limits = within(FIRST, &end, || {
@@ -300,5 +325,5 @@ pub(super) fn welcome(
         Ok(agreed)
     })??;
     reader.allow(limits.message_bytes());
-    Ok(Agreed { reader, writer, end, address, limits })
+    Ok(Agreed { reader, writer, end, address, limits, head: terms.head })
 }

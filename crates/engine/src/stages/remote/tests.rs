@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use store::cache::StoreCounters;
+use text::sampling::{Ranked, Wanted};
 
 use super::bytes::{Reading, Writing};
 use super::frames::{FIRST_BYTES_MAX, FrameReader, FrameWriter, Kind};
+use super::head::HeadOrder;
 use super::messages::{
     Ask, Batch, Beat, Done, Fault, Given, Order, Replied, read_numbers, write_numbers,
 };
@@ -18,8 +20,14 @@ use crate::backend::{Purpose, Room, SequenceId};
 use crate::model::StageTimes;
 use crate::stages::pipeline::Fixed;
 
-const LIMITS: Limits =
-    Limits { sequences: 3, context: 64, batch_tokens: 16, round_tokens: 4, width: 5 };
+const LIMITS: Limits = Limits {
+    sequences: 3,
+    context: 64,
+    batch_tokens: 16,
+    round_tokens: 4,
+    width: 5,
+    vocabulary: 50,
+};
 
 fn batch() -> Batch {
     Batch {
@@ -44,7 +52,12 @@ fn done() -> Done {
         changed: false,
         fault: Some(Fault::Choice(3, 4)),
         marks: vec![(SequenceId(1), Some((9, 4))), (SequenceId(0), None)],
-        times: StageTimes { attention: time(1), delta_net: time(2), mixture: time(3), head: time(4) },
+        times: StageTimes {
+            attention: time(1),
+            delta_net: time(2),
+            mixture: time(3),
+            head: time(4),
+        },
         room: Room { pages: 3, states: usize::MAX },
     }
 }
@@ -61,6 +74,12 @@ fn orders() -> Vec<Order> {
         Order::Recover(vec![SequenceId(0), SequenceId(2)]),
         Order::Counters,
         Order::Room,
+        Order::Head(None, HeadOrder::Expect(vec![0, 3])),
+        Order::Head(Some(0), HeadOrder::Logits(vec![1], true)),
+        Order::Head(Some(7), HeadOrder::MostLikely(15)),
+        Order::Head(Some(7), HeadOrder::Rank(2, Wanted::Top)),
+        Order::Head(Some(7), HeadOrder::Rank(2, Wanted::Weights { temperature: 0.5, least: 3 })),
+        Order::Head(Some(7), HeadOrder::RankedLogits(40, 10)),
     ]
 }
 
@@ -80,6 +99,11 @@ fn given() -> Vec<Given> {
         Given::Part((4, 5)),
         Given::Pages(6),
         Given::Counters(counters()),
+        Given::Rows(vec![1.0, 2.5]),
+        Given::Chosen(Some(4)),
+        Given::Chosen(None),
+        Given::Ranked(None),
+        Given::Ranked(Some(Ranked { top: vec![(3, 0.5)], sums: vec![1, u64::MAX] })),
         Given::Failed(Fault::Other("a disk".to_owned())),
     ]
 }
@@ -92,6 +116,7 @@ fn terms() -> Terms {
         arithmetic: "f16".to_owned(),
         model_layers: 4,
         layers: 2..4,
+        head: true,
         limits: LIMITS,
     }
 }

@@ -25,7 +25,6 @@ fn credentials(folders: &[String]) -> Result<Option<Credentials>, Box<dyn Error>
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
-        [make, folder] if make == "make" => Identity::at(folder).make()?,
         [listen, address, rest @ ..] if listen == "listen" => {
             let listener = Listener::bind(address, credentials(rest)?)?;
             let (stream, from) = listener.accept()?;
@@ -51,9 +50,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             times.sort_unstable();
             let micros = |at: usize| times[at * (times.len() - 1) / 100].as_secs_f64() * 1e6;
-            println!("{size} bytes: {:.1} us a hop (median), {:.1} us (95 %)", micros(50), micros(95));
+            println!(
+                "{size} bytes: {:.1} us a hop (median), {:.1} us (95 %)",
+                micros(50),
+                micros(95)
+            );
         }
-        _ => return Err("hop make FOLDER | hop listen ADDRESS [IDENTITY TRUSTED] | hop ADDRESS BYTES COUNT [IDENTITY TRUSTED]".into()),
+        _ => return Err(
+            "hop listen ADDRESS [IDENTITY TRUSTED], or hop ADDRESS BYTES COUNT [IDENTITY TRUSTED]"
+                .into(),
+        ),
     }
     Ok(())
 }

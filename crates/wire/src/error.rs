@@ -11,7 +11,8 @@ use thiserror::Error;
 pub enum WireError {
     /// Other machines could reach it, or read what is said.
     #[error(
-        "{0} is not an address of this host alone: make an identity on both sides (flashmoe stage --identity FOLDER) and name it with the other side's certificate"
+        "{0} is not an address of this host alone: name an identity (flashmoe stage --identity FOLDER makes one) and \
+         the other side's certificate"
     )]
     Open(String),
     /// A name or address of the network.

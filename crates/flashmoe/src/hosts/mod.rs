@@ -53,7 +53,7 @@ pub(crate) fn ranges(
         if part.start == 0 || part.end > layers {
             let Range { start, end } = part;
             let reason = format!(
-                "--layers {start}:{end}: the model has {layers} layers, and the first is the first process's: 1:{layers} at the most"
+                "--layers {start}:{end}: of {layers} layers the first is the first process's: 1:{layers} at the most"
             );
             return Err(Failure::usage(reason).into());
         }

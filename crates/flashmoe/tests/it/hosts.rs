@@ -259,21 +259,26 @@ fn what_is_not_served_is_refused_with_the_reason() {
 fn what_differs_is_said_with_both_values() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("other");
-    support::copy_folder(&demo(), &other);
+    std::fs::create_dir(&other).unwrap();
+    for entry in demo().read_dir().unwrap().map(Result::unwrap) {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), other.join(entry.file_name())).unwrap();
+        }
+    }
     let weights = other.join("model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&weights, bytes).unwrap();
-    for (model, options, first, word) in [
-        (other.as_path(), &[][..], &[][..], "contents of the model"),
-        (&demo(), &["--kv-type", "f32"], &[], "arithmetic"),
-        (&demo(), &[], &["--context", "2048"], "--context: 2048 in the first process, 1024"),
+    for (model, options, layers, word) in [
+        (other.as_path(), &[][..], "5:12", "contents of the model"),
+        (&demo(), &["--kv-type", "f32"], "5:12", "arithmetic"),
+        (&demo(), &[], "4:12", "layers: 4:12 in the first process, 5:12 in the stage"),
     ] {
         let (mut child, address) = stage(model, "5:12", options);
         let file = folder.path().join("stages.toml");
-        let text = format!("[[stage]]\naddress = \"{address}\"\nlayers = \"5:12\"\n");
+        let text = format!("[[stage]]\naddress = \"{address}\"\nlayers = \"{layers}\"\n");
         std::fs::write(&file, text).unwrap();
-        let found = run(&[&["--stages", file.to_str().unwrap()], first].concat());
+        let found = run(&["--stages", file.to_str().unwrap()]);
         let said = String::from_utf8_lossy(&found.stderr);
         assert_eq!(found.status.code(), Some(2), "{said}");
         assert!(said.contains(word) && said.contains("in the stage"), "{said}");
@@ -310,7 +315,8 @@ impl Serving {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let request = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}: {}\r\n\r\n{body}",
+            "Content-Length",
             body.len()
         );
         stream.write_all(request.as_bytes()).unwrap();

@@ -182,11 +182,9 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 _ = log_due.tick() => {
                     app.tell_log();
-                    if broken.is_none() {
+                    if broken.is_none() && app.broken().is_some() {
                         broken = app.broken();
-                        if broken.is_some() {
-                            self.stop.send_replace(true);
-                        }
+                        self.stop.send_replace(true);
                     }
                     continue;
                 }
@@ -228,11 +226,7 @@ impl Server {
         drop(listener);
         ended.send_replace(true);
         end(&app, &room, connections).await;
-        match broken {
-            None => Ok(()),
-            Some(Failing::StageLost) => Err(ServeError::StageLost),
-            Some(_) => Err(ServeError::Broken),
-        }
+        broken.map_or(Ok(()), |failing| Err(ServeError::of(failing)))
     }
 }
 

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use super::tls::{TlsOptions, TlsProblem};
 use crate::log::Log;
+use crate::work::Failing;
 
 /// Values and names of a body, unless fewer are allowed. Each takes up to 200 bytes of memory, whatever it says.
 pub(crate) const VALUES_MAX: usize = 100_000;
@@ -199,6 +200,13 @@ pub enum ServeError {
     /// The threads that serve cannot be started.
     #[error("cannot start the server's threads: {0}")]
     Threads(std::io::Error),
+}
+
+impl ServeError {
+    /// Why a server ended whose engine is not usable any more.
+    pub(super) fn of(failing: Failing) -> Self {
+        if failing == Failing::StageLost { Self::StageLost } else { Self::Broken }
+    }
 }
 
 #[cfg(test)]

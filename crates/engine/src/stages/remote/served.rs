@@ -50,8 +50,8 @@ impl std::fmt::Debug for Joined {
 }
 
 impl Joined {
-    /// Hears the first process's greeting, for a stage of these terms and facts; it is given up when it says nothing for
-    /// `patience`.
+    /// Hears the first process's greeting, for a stage of these terms and facts; it is given up when it says nothing
+    /// for `patience`.
     ///
     /// # Errors
     /// It differs in something, as it then hears, or the connection failed. The stage can be joined by another.

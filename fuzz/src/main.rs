@@ -27,6 +27,7 @@ mod net;
 mod random;
 mod requests;
 mod slim;
+mod stages;
 mod target;
 mod targets;
 mod templates;

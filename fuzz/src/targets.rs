@@ -2,7 +2,8 @@
 
 use crate::target::Target;
 use crate::{
-    aborts, answers, checkpoints, files, flips, hub, requests, templates, text, tokens, traces,
+    aborts, answers, checkpoints, files, flips, hub, requests, stages, templates, text, tokens,
+    traces,
 };
 
 /// Makes a target.
@@ -33,6 +34,7 @@ pub(crate) const TARGETS: &[(&str, Make)] = &[
     ("trace-binary", traces::binary),
     ("trace-csv", traces::csv),
     ("trace-jsonl", traces::jsonl),
+    ("stage-message", stages::message),
     ("token-ids", files::token_ids),
     ("task-file", files::tasks),
     ("requests", requests::requests),

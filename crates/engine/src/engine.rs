@@ -90,8 +90,32 @@ impl Engine {
         stages: Vec<stages::Stage>,
         chunk: usize,
     ) -> Result<Self, EngineError> {
-        Ok(Self {
-            backend: Stages::new(stages, &model)?,
+        let backend = Stages::new(stages, &model)?;
+        Ok(Self::with(config, model, backend, chunk))
+    }
+
+    /// As [`Engine::over`], with stages in other processes: `first` has the first layers, `head` what is behind the
+    /// last one; without it the last process has that. Chunks are no longer than what every stage takes.
+    ///
+    /// # Errors
+    /// Ranges that do not follow each other from the first layer to the last, or no threads for the stages.
+    pub fn over_hosts(
+        config: ModelConfig,
+        model: Model,
+        first: stages::Stage,
+        others: Vec<stages::remote::Reached>,
+        head: Option<stages::Stage>,
+        chunk: usize,
+    ) -> Result<Self, EngineError> {
+        let chunk =
+            others.iter().map(stages::remote::Reached::batch_tokens).fold(chunk, usize::min);
+        let backend = Stages::over_hosts(first, others, head, &model)?;
+        Ok(Self::with(config, model, backend, chunk))
+    }
+
+    fn with(config: ModelConfig, model: Model, backend: Stages, chunk: usize) -> Self {
+        Self {
+            backend,
             config,
             model,
             chunk: chunk.max(1),
@@ -101,7 +125,7 @@ impl Engine {
             drafts: DraftCounters::default(),
             done: None,
             uncollected: VecDeque::new(),
-        })
+        }
     }
 
     /// The model's shapes.

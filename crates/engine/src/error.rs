@@ -5,6 +5,8 @@ use thiserror::Error;
 use store::cache::StoreError;
 use store::shown::{message, shown};
 
+use crate::stages::remote::StageLost;
+
 /// A model or request that the engine cannot serve.
 #[derive(Debug, Error)]
 pub enum EngineError {
@@ -75,6 +77,17 @@ pub enum EngineError {
     /// A GPU of any maker cannot be used or failed.
     #[error(transparent)]
     Gpu(#[from] gpu::GpuError),
+    /// A stage in another process cannot be reached any more; its processes are to be started anew.
+    #[error(transparent)]
+    StageLost(#[from] StageLost),
+    /// A stage in another process reports what is not told apart here.
+    #[error("{stage}: {}", message(problem))]
+    OnStage {
+        /// Its layers and its address.
+        stage: String,
+        /// What it reports.
+        problem: String,
+    },
     /// Reading experts failed.
     #[error(transparent)]
     Store(StoreError),

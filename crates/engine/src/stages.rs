@@ -13,9 +13,12 @@
 
 mod batch;
 mod calls;
+mod command;
 mod layer;
 mod pass;
 mod pipeline;
+mod port;
+pub mod remote;
 mod worker;
 
 use std::io::{self, Read};
@@ -25,18 +28,22 @@ use std::sync::Arc;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
-use crate::backend::{Backend, Room, SequenceId, Snapshot, SnapshotPart};
+use crate::backend::{Backend, Room, SequenceId, Snapshot};
 use crate::model::Model;
+use crate::sequences::SnapshotShare;
 use crate::weights::{MatrixId, VectorId};
 use batch::Marked;
 pub use batch::{StageWork, Ticket};
+use calls::settle;
+use command::{HeadCommand, HeadPlace, Reply};
 pub(crate) use layer::run_layer;
 use pass::InPass;
 pub use pass::PutAside;
-use pipeline::Pipeline;
 pub use pipeline::{Collected, Ended};
+use pipeline::{Common, Member, Pipeline};
+use remote::Reached;
 use text::sampling::{Ranked, Wanted};
-use worker::Worker;
+use worker::shared;
 
 /// A device and the layers that it computes.
 pub struct Stage {
@@ -62,6 +69,14 @@ enum Inner {
     Several(Pipeline),
 }
 
+impl Inner {
+    fn several(members: Vec<Member>, model: &Model) -> Result<Self, EngineError> {
+        let (program, embedding) = (&model.program, model.embedding);
+        let common = Common { program, given: &program.given_layers(), embedding };
+        Pipeline::start(members, &common).map(Self::Several)
+    }
+}
+
 /// Snapshots of a batch's marks from what each stage has of them, in the order asked.
 fn joined_marks(marks: Vec<Marked>) -> Vec<(SequenceId, Snapshot)> {
     let mut marks: Vec<_> = marks.into_iter().map(Vec::into_iter).collect();
@@ -69,7 +84,7 @@ fn joined_marks(marks: Vec<Marked>) -> Vec<(SequenceId, Snapshot)> {
     while let Some(parts) = marks.iter_mut().map(Iterator::next).collect::<Option<Vec<_>>>() {
         let Some(&(sequence, _)) = parts.first() else { break };
         // One that a stage has no room for is none.
-        let parts: Option<Vec<SnapshotPart>> = parts.into_iter().map(|(_, part)| part).collect();
+        let parts: Option<Vec<SnapshotShare>> = parts.into_iter().map(|(_, part)| part).collect();
         all.extend(parts.map(|parts| (sequence, Snapshot::of(parts))));
     }
     all
@@ -89,10 +104,44 @@ impl Stages {
             stage.backend.prepare(Arc::clone(program));
             Inner::One(stage)
         } else {
-            let given = program.given_layers();
-            Inner::Several(Pipeline::start(stages, program, &given, model.embedding)?)
+            Inner::several(stages.into_iter().map(Member::Here).collect(), model)?
         };
         let pass = InPass::new(model);
+        Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
+    }
+
+    /// As [`Stages::new`], of which those between the first and the last are processes that were reached. The last,
+    /// `head`, has no layers and what is behind them all: the norm and the head; without one the last process has them.
+    ///
+    /// # Errors
+    /// Ranges that do not follow each other from the first layer to the last, or no threads.
+    pub(crate) fn over_hosts(
+        first: Stage,
+        others: Vec<Reached>,
+        head: Option<Stage>,
+        model: &Model,
+    ) -> Result<Self, EngineError> {
+        let ranges = std::iter::once(first.layers.clone());
+        let ranges: Vec<_> = ranges.chain(others.iter().map(Reached::layers)).collect();
+        let layers = model.program.layers.len();
+        Self::check(layers, &ranges)?;
+        if let Some(Range { start, end }) = head.as_ref().map(|head| head.layers.clone())
+            && (start, end) != (layers, layers)
+        {
+            let found = format!("a head with the layers {start} to {end}");
+            return Err(EngineError::Request(found));
+        }
+        let (last, between) = others.split_last().map_or((false, 0), |(last, between)| {
+            (last.has_head(), between.iter().filter(|it| it.has_head()).count())
+        });
+        if last == head.is_some() || between > 0 {
+            let found = "the head is in the first process or in the last, and in no other";
+            return Err(EngineError::Request(found.to_owned()));
+        }
+        let members = std::iter::once(Member::Here(first));
+        let members = members.chain(others.into_iter().map(Member::There));
+        let members = members.chain(head.map(Member::Here)).collect();
+        let (inner, pass) = (Inner::several(members, model)?, InPass::new(model));
         Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
     }
 
@@ -164,6 +213,14 @@ impl Stages {
         }
     }
 
+    /// The first stage in another process that cannot be reached any more: nothing will be computed.
+    pub fn lost(&self) -> Option<remote::StageLost> {
+        match &self.inner {
+            Inner::One(_) => None,
+            Inner::Several(pipeline) => pipeline.lost(),
+        }
+    }
+
     /// Several stages.
     pub(crate) fn pipeline(&mut self) -> Option<&mut Pipeline> {
         match &mut self.inner {
@@ -222,7 +279,7 @@ impl Stages {
     ) -> Result<Snapshot, EngineError> {
         let _ = base;
         match &mut self.inner {
-            Inner::One(stage) => Ok(Snapshot::of(vec![stage.backend.take_snapshot(sequence)?])),
+            Inner::One(stage) => Ok(Snapshot::of_one(stage.backend.take_snapshot(sequence)?)),
             Inner::Several(pipeline) => pipeline.snapshot(sequence),
         }
     }
@@ -237,9 +294,11 @@ impl Stages {
         snapshot: &Snapshot,
     ) -> Result<(), EngineError> {
         let parts = snapshot.parts();
-        assert_eq!(parts.len(), self.len(), "a snapshot of as many stages");
         match &mut self.inner {
-            Inner::One(stage) => stage.backend.restore(sequence, &parts[0]),
+            Inner::One(stage) => match parts {
+                [SnapshotShare::Here(part)] => stage.backend.restore(sequence, part),
+                _ => panic!("a snapshot of as many stages"),
+            },
             Inner::Several(pipeline) => pipeline.restore(sequence, parts),
         }
     }
@@ -264,7 +323,8 @@ impl Stages {
         match &mut self.inner {
             Inner::One(stage) => {
                 let mut marks = std::mem::take(&mut self.marks);
-                marks.extend(joined_marks(vec![stage.backend.sequences_mut().take_marks()]));
+                marks
+                    .extend(joined_marks(vec![shared(stage.backend.sequences_mut().take_marks())]));
                 marks
             }
             Inner::Several(pipeline) => std::mem::take(&mut pipeline.marks),
@@ -387,24 +447,14 @@ impl Stages {
     pub fn expect_rows(&mut self, rows: &[usize]) {
         match &mut self.inner {
             Inner::One(stage) => stage.backend.expect_rows(rows),
-            Inner::Several(_) => {
-                let rows = rows.to_vec();
-                // What it expects is no promise; a stage that cannot be asked says so when its logits are.
-                _ = self.on_last(move |worker, ticket| {
-                    worker.head(ticket)?.expect_rows(&rows);
-                    Ok(())
-                });
-            }
+            // What it expects is no promise; a stage that cannot be asked says so when its logits are.
+            Inner::Several(pipeline) => _ = pipeline.ask_head(HeadCommand::Expect(rows.to_vec())),
         }
     }
 
-    fn on_last<T: Send + 'static>(
-        &mut self,
-        what: impl FnOnce(&mut Worker, Option<Ticket>) -> Result<T, EngineError> + Send + 'static,
-    ) -> Result<T, EngineError> {
+    fn on_last(&mut self, command: HeadCommand) -> Result<Reply, EngineError> {
         let pipeline = self.pipeline().expect("one stage is asked without a thread");
-        let (last, held) = (pipeline.len() - 1, pipeline.held);
-        pipeline.on(last, &[], move |worker| what(worker, held))
+        settle(pipeline.ask_head(command).wait())
     }
 
     /// [`Backend::logits`]; the `last` that is asked of the batch.
@@ -421,16 +471,13 @@ impl Stages {
         match &mut self.inner {
             Inner::One(stage) => stage.backend.logits(tokens, norm, head),
             Inner::Several(pipeline) => {
-                let (tokens, mut rows) = (tokens.to_vec(), std::mem::take(&mut pipeline.rows));
-                let (stage, held) = (pipeline.len() - 1, pipeline.held);
-                pipeline.rows = pipeline.on(stage, &[], move |worker| {
-                    rows.clear();
-                    rows.extend_from_slice(worker.head(held)?.logits(&tokens, norm, head)?);
-                    if last {
-                        worker.release(held);
-                    }
-                    Ok(rows)
-                })?;
+                let (tokens, into) = (tokens.to_vec(), std::mem::take(&mut pipeline.rows));
+                let place = HeadPlace { norm, head };
+                let command = HeadCommand::Logits { place, tokens, last, into };
+                match settle(pipeline.ask_head(command).wait())? {
+                    Reply::Rows(rows) => pipeline.rows = rows,
+                    other => panic!("logits are {other:?}"),
+                }
                 Ok(&mut pipeline.rows)
             }
         }
@@ -449,10 +496,14 @@ impl Stages {
         if self.ranks[0] == Some(false) {
             return None;
         }
-        let chosen = self
-            .on_last(move |worker, ticket| Ok(worker.head(ticket)?.most_likely(token, norm, head)));
+        let place = HeadPlace { norm, head };
+        let chosen = match self.on_last(HeadCommand::MostLikely { place, token }) {
+            Ok(Reply::Chosen(chosen)) => Ok(chosen),
+            Ok(other) => panic!("a token is {other:?}"),
+            Err(error) => Err(error),
+        };
         self.ranks[0] = Some(!matches!(chosen, Ok(None)));
-        chosen.unwrap_or_else(|error| Some(Err(error)))
+        chosen.transpose()
     }
 
     /// [`Backend::rank`].
@@ -471,16 +522,14 @@ impl Stages {
         if self.ranks[known] == Some(false) {
             return None;
         }
-        let mut own = std::mem::take(out);
-        let ranked = self.on_last(move |worker, ticket| {
-            let ranked = worker.head(ticket)?.rank(token, norm, head, wanted, &mut own);
-            Ok(ranked.map(|ranked| ranked.map(|()| own)))
-        });
+        let (place, into) = (HeadPlace { norm, head }, std::mem::take(out));
+        let ranked = match self.on_last(HeadCommand::Rank { place, token, wanted, into }) {
+            Ok(Reply::Ranked(ranked)) => Ok(ranked),
+            Ok(other) => panic!("what is ranked is {other:?}"),
+            Err(error) => Err(error),
+        };
         self.ranks[known] = Some(!matches!(ranked, Ok(None)));
-        match ranked {
-            Ok(ranked) => ranked.map(|ranked| ranked.map(|own| *out = own)),
-            Err(error) => Some(Err(error)),
-        }
+        ranked.transpose().map(|ranked| ranked.map(|own| *out = own))
     }
 
     /// [`Backend::ranked_logits`].
@@ -496,12 +545,10 @@ impl Stages {
             return stage.backend.ranked_logits(start, out);
         }
         let count = out.len();
-        let own = self.on_last(move |worker, ticket| {
-            let mut own = vec![0.0; count];
-            worker.head(ticket)?.ranked_logits(start, &mut own)?;
-            Ok(own)
-        });
-        out.copy_from_slice(&own?);
+        match self.on_last(HeadCommand::RankedLogits { start, count })? {
+            Reply::Rows(own) if own.len() == count => out.copy_from_slice(&own),
+            other => panic!("logits are {other:?}"),
+        }
         Ok(())
     }
 }

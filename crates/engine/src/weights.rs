@@ -137,6 +137,8 @@ pub struct Catalog<'a> {
     part: Part,
     /// The layers that are loaded, and with the first and the last of the model what is before and behind all layers.
     loaded: Option<Range<usize>>,
+    /// Not what is behind all layers, although the last is loaded.
+    leaves_behind: bool,
 }
 
 impl<'a> Catalog<'a> {
@@ -154,6 +156,7 @@ impl<'a> Catalog<'a> {
             used: HashSet::new(),
             part: Part::default(),
             loaded: None,
+            leaves_behind: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Failures by what the shell should hear: the exit codes.
 //!
 //! 0 success, 1 failed at run time, 2 wrong usage, 3 the model is invalid, 4 not enough memory or disk,
-//! 5 input or output failed, 130 interrupted.
+//! 5 input or output failed, 6 a stage in another process was lost, 130 interrupted.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +37,9 @@ pub(crate) enum Failure {
     /// Something else went wrong while running.
     #[error(transparent)]
     Run(anyhow::Error),
+    /// A process of the same model, on this host or another, is lost: all of them are to be started anew.
+    #[error(transparent)]
+    Lost(anyhow::Error),
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -124,7 +127,9 @@ impl Failure {
             EngineError::Cuda(CudaError::Memory { .. }) => Self::Memory(error.to_string()),
             EngineError::Cuda(_) => Self::Run(error.into()),
             EngineError::Compute(_) => Self::Usage(error.to_string()),
+            EngineError::StageLost(_) => Self::Lost(error.into()),
             EngineError::Request(_)
+            | EngineError::OnStage { .. }
             | EngineError::Sampling { .. }
             | EngineError::NotFinite { .. }
             | EngineError::Choice { .. }
@@ -155,6 +160,7 @@ impl Failure {
             Self::Model(_) => 3,
             Self::Memory(_) | Self::Disk(_) => 4,
             Self::Io(_) => 5,
+            Self::Lost(_) => 6,
             Self::Interrupted => 130,
         }
     }

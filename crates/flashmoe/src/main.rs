@@ -9,6 +9,7 @@ mod examples;
 mod failure;
 mod foreign;
 mod gpu_check;
+mod hosts;
 mod interrupt;
 mod models;
 mod output;
@@ -88,6 +89,7 @@ fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<()> {
         Command::Show(arguments) => commands::show(arguments, out),
         Command::Rm(arguments) => commands::remove(arguments, out),
         Command::Serve(arguments) => commands::serve(arguments, out),
+        Command::Stage(arguments) => commands::stage(arguments, out),
         Command::Cache(arguments) => commands::cache(arguments, out),
         Command::Inspect(arguments) => commands::inspect(arguments, out),
         Command::Eval(arguments) => commands::eval(arguments, out),

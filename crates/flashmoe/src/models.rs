@@ -60,6 +60,8 @@ pub(crate) fn locate_all(command: Option<&mut Command>) -> Result<()> {
             }
             return Ok(());
         }
+        Command::Stage(arguments) if !arguments.has_model() => return Ok(()),
+        Command::Stage(arguments) => (&mut arguments.model.model, Absent::Pull),
         Command::Inspect(InspectArguments { path: arguments, .. }) | Command::Verify(arguments) => {
             (&mut arguments.model, Absent::Refuse)
         }

@@ -108,6 +108,9 @@ pub(crate) fn health(models: &Models, phase: Phase) -> Response<Answer> {
             "a file of the model changed while it was served; restart the server"
         }
         Failing::DeviceLost => "the GPU was lost; restart the server",
+        Failing::StageLost => {
+            "stage_lost: a part of the model is in a process that is lost; the server ends"
+        }
         Failing::Broken => "the engine failed again and again; the server ends, restart it",
         Failing::Ended => "the engine's thread has ended; restart the server",
     }
@@ -130,7 +133,10 @@ pub(crate) fn live(models: &Models, preparing: Duration, silence: Duration) -> R
     let silent = models.silence().max(preparing);
     // Of several models, one that has ended is loaded anew.
     let lost = |worker: &Arc<dyn Worker>| {
-        matches!(worker.status().failing, Some(Failing::Broken | Failing::Ended))
+        matches!(
+            worker.status().failing,
+            Some(Failing::Broken | Failing::Ended | Failing::StageLost)
+        )
     };
     let ended = models.only().and_then(|only| only.worker()).is_some_and(lost);
     let alive = silent <= silence && !ended;

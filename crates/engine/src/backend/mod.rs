@@ -73,6 +73,12 @@ const NORM_BEFORE_HEAD: &str = "models without a norm before the head are refuse
 /// What a device says that cannot compute a range of layers.
 const WHOLE_MODELS: &str = "this device computes whole models only";
 
+/// Whether no layers are asked for, but what is behind the last: the norm and the head.
+fn is_head_alone(layers: &Range<usize>, config: &ModelConfig) -> bool {
+    let count = config.layers.len();
+    *layers == (count..count)
+}
+
 /// Refuses a range of layers that the model does not have.
 fn check_layers(layers: &Range<usize>, config: &ModelConfig) -> Result<(), EngineError> {
     let count = config.layers.len();

@@ -91,7 +91,8 @@ impl Model {
             declare_layer(config, layer, catalog)
         });
         let mut layers = layers.collect::<Result<Vec<_>, _>>()?;
-        catalog.begin(Part::Behind(last));
+        // The last layer's operations, also where the head is another device's.
+        catalog.begin(Part::Layer(last));
         let site = |it: &HyperConfig| it.declare_head(hidden, catalog);
         let merged = config.hyper.as_ref().map(site).transpose()?;
         if let (Some(site), Some(last)) = (merged, layers.last_mut()) {
@@ -101,6 +102,7 @@ impl Model {
             let site = gated.declare_reading("hyper_connection_mixer", hidden, catalog)?;
             last.feed_forward.extend(site.read(Register::Residual));
         }
+        catalog.begin(Part::Behind(last));
         let final_norm = match config.gated {
             Some(_) => None,
             None => Some(catalog.vector("norm", hidden, VectorRole::Norm)?),

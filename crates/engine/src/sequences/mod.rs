@@ -35,7 +35,7 @@ pub(crate) use self::port::{Memory, Region, StateMemory};
 use self::rounds::Round;
 pub(crate) use self::side_layout::{Ring, SideLayout};
 use self::snapshot::Page;
-pub(crate) use self::snapshot::{BlankPart, SharedPage};
+pub(crate) use self::snapshot::{BlankPart, Distant, Held, SharedPage, SnapshotShare};
 pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, SnapshotPart, Suspended};
 pub(crate) use self::view::SequencesView;
 pub(crate) use self::window_rows::WindowRows;
@@ -412,7 +412,7 @@ impl Sequences {
 
     /// Pages that `tokens` more of a sequence may take from the room while they are computed.
     pub(crate) fn batch_pages(&self, tokens: usize) -> usize {
-        self.view().batch_pages(tokens)
+        if self.shares_pages { tokens / PAGE_TOKENS + 2 } else { 0 }
     }
 
     /// Pages that a snapshot of a sequence takes once it has `length` tokens, without those it shares.

@@ -53,6 +53,21 @@ impl SnapshotPart {
         state[ring.row(position)].last().map(|id| id.to_bits())
     }
 
+    /// The point at `length`, no later than this; `None` where a state has no way back.
+    pub(crate) fn at(&self, length: usize) -> Option<Self> {
+        match length {
+            length if length == self.length => Some(self.clone()),
+            length => {
+                (self.state.is_none() && length < self.length).then(|| self.truncated(length))
+            }
+        }
+    }
+
+    /// Bytes of its recurrent state.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| size_of_val(state.as_slice()) as u64)
+    }
+
     /// Bytes of a page, 0 without any.
     fn page_bytes(&self) -> usize {
         self.pages.first().map_or(0, |page| page.len())
@@ -73,6 +88,7 @@ impl SnapshotPart {
         Cow::Owned(own)
     }
 
+    /// The point at `length`, of a part without states.
     fn truncated(&self, length: usize) -> Self {
         let pages = length.div_ceil(PAGE_TOKENS).min(self.pages.len());
         let layout = Arc::clone(&self.layout);
@@ -80,10 +96,82 @@ impl SnapshotPart {
     }
 }
 
+/// A device's part of a snapshot, wherever the device is.
+#[derive(Clone, Debug)]
+pub(crate) enum SnapshotShare {
+    /// In this process.
+    Here(SnapshotPart),
+    /// In the process of a stage.
+    There(Distant),
+}
+
+/// A part that another process holds, which forgets it when the last clone of this is dropped.
+#[derive(Clone)]
+pub(crate) struct Distant {
+    /// Tokens of the point, no more than what is held.
+    length: usize,
+    /// Bytes of its recurrent state.
+    state_bytes: u64,
+    held: Arc<dyn Held>,
+}
+
+/// What names a part in the process that holds it; dropping it has it forgotten.
+pub(crate) trait Held: Send + Sync {
+    /// The name.
+    fn number(&self) -> u64;
+}
+
+impl std::fmt::Debug for Distant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Distant({}, {} tokens)", self.held.number(), self.length)
+    }
+}
+
+impl Distant {
+    /// A part of `length` tokens.
+    pub(crate) fn new(length: usize, state_bytes: u64, held: Arc<dyn Held>) -> Self {
+        Self { length, state_bytes, held }
+    }
+
+    /// Tokens of the point.
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Its name where it is held.
+    pub(crate) fn number(&self) -> u64 {
+        self.held.number()
+    }
+}
+
+impl SnapshotShare {
+    /// Tokens before the point.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Self::Here(part) => part.length,
+            Self::There(part) => part.length,
+        }
+    }
+
+    fn state_bytes(&self) -> u64 {
+        match self {
+            Self::Here(part) => part.state_bytes(),
+            Self::There(part) => part.state_bytes,
+        }
+    }
+
+    fn truncated(&self, length: usize) -> Self {
+        match self {
+            Self::Here(part) => Self::Here(part.truncated(length)),
+            Self::There(part) => Self::There(Distant { length, ..part.clone() }),
+        }
+    }
+}
+
 /// A point in a sequence that any sequence can go on from: of each device of the model a part, in the order of layers.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    parts: Vec<SnapshotPart>,
+    parts: Vec<SnapshotShare>,
 }
 
 /// What a backend can still hold.
@@ -145,40 +233,62 @@ fn read_values<const N: usize, T>(
 
 impl Snapshot {
     /// A snapshot of what the devices of a model have, in the order of their layers.
-    pub(crate) fn of(parts: Vec<SnapshotPart>) -> Self {
-        assert!(parts.windows(2).all(|two| two[0].length == two[1].length), "parts of one point");
+    pub(crate) fn of(parts: Vec<SnapshotShare>) -> Self {
+        let same = |two: &[SnapshotShare]| two[0].length() == two[1].length();
+        assert!(parts.windows(2).all(same), "parts of one point");
         Self { parts }
     }
 
+    /// A snapshot of the one device of a model.
+    pub(crate) fn of_one(part: SnapshotPart) -> Self {
+        Self { parts: vec![SnapshotShare::Here(part)] }
+    }
+
     /// What each device has of it.
-    pub(crate) fn parts(&self) -> &[SnapshotPart] {
+    pub(crate) fn parts(&self) -> &[SnapshotShare] {
         &self.parts
     }
 
     /// Tokens before the point.
     pub fn length(&self) -> usize {
-        self.parts.first().map_or(0, |part| part.length)
+        self.parts.first().map_or(0, SnapshotShare::length)
+    }
+
+    /// The parts that this process holds.
+    fn here(&self) -> impl Iterator<Item = &SnapshotPart> {
+        self.parts.iter().filter_map(|part| match part {
+            SnapshotShare::Here(part) => Some(part),
+            SnapshotShare::There(_) => None,
+        })
+    }
+
+    /// Whether all of it can be written: no part is another process's.
+    fn check_here(&self) -> io::Result<()> {
+        if self.here().count() < self.parts.len() {
+            return Err(io::Error::other("a part of this snapshot is in another process"));
+        }
+        Ok(())
     }
 
     /// The point at `length`, before this one; `None` for models with state of a fixed size, which has no
     /// way back.
     pub fn truncated(&self, length: usize) -> Option<Self> {
-        let has_way = self.parts.iter().all(|part| part.state.is_none()) && length <= self.length();
+        let has_way =
+            self.parts.iter().all(|part| part.state_bytes() == 0) && length <= self.length();
         has_way.then(|| Self { parts: self.parts.iter().map(|it| it.truncated(length)).collect() })
     }
 
-    /// Pages that only this snapshot holds: what dropping it would free on every device.
+    /// Pages that only this snapshot holds: what dropping it would free on every device of this process.
     pub fn exclusive_pages(&self) -> usize {
         let own = |part: &SnapshotPart| {
             part.pages.iter().filter(|page| Arc::strong_count(page) == 1).count()
         };
-        self.parts.iter().filter(|part| !part.pages.is_empty()).map(own).min().unwrap_or(0)
+        self.here().filter(|part| !part.pages.is_empty()).map(own).min().unwrap_or(0)
     }
 
     /// Bytes of recurrent state.
     pub fn state_bytes(&self) -> u64 {
-        let states = self.parts.iter().filter_map(|part| part.state.as_ref());
-        states.map(|state| size_of_val(state.as_slice()) as u64).sum()
+        self.parts.iter().map(SnapshotShare::state_bytes).sum()
     }
 
     /// Pages whose every position is before the point: functions of the tokens before their end.
@@ -188,12 +298,12 @@ impl Snapshot {
 
     /// Bytes that [`Snapshot::write_page`] writes; 0 for a snapshot without pages.
     pub fn page_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.page_bytes() as u64).sum()
+        self.here().map(|part| part.page_bytes() as u64).sum()
     }
 
     /// Pages; the last may not be full.
     fn pages(&self) -> usize {
-        self.parts.iter().map(|part| part.pages.len()).max().unwrap_or(0)
+        self.here().map(|part| part.pages.len()).max().unwrap_or(0)
     }
 
     /// Bytes that [`Snapshot::write_rest`] writes.
@@ -206,9 +316,10 @@ impl Snapshot {
     /// equal backend reads all full ones, in order, then what [`Snapshot::write_rest`] wrote.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// What `out` reports, or a part is in another process.
     pub fn write_page(&self, index: usize, out: &mut dyn Write) -> io::Result<()> {
-        let pages = self.parts.iter().filter(|part| !part.pages.is_empty());
+        self.check_here()?;
+        let pages = self.here().filter(|part| !part.pages.is_empty());
         let pages: Vec<_> = pages.map(|part| (part.clean_page(index), &part.layout)).collect();
         if let [(page, _)] = &pages[..] {
             return out.write_all(page);
@@ -223,10 +334,11 @@ impl Snapshot {
     /// Writes the page that is not full, if there is one, and the recurrent state.
     ///
     /// # Errors
-    /// What `out` reports.
+    /// What `out` reports, or a part is in another process.
     pub fn write_rest(&self, out: &mut dyn Write) -> io::Result<()> {
         (self.full_pages()..self.pages()).try_for_each(|index| self.write_page(index, out))?;
-        let states = self.parts.iter();
+        self.check_here()?;
+        let states = self.here();
         let states = states.filter_map(|it| Some((it.state.as_ref()?, it.layout.state_kinds())));
         let states: Vec<_> = states.collect();
         for kind in 0..states.first().map_or(0, |(_, kinds)| kinds.len()) {
@@ -300,6 +412,6 @@ impl Snapshot {
             layout,
             state: state.map(Arc::new),
         };
-        Ok(Self::of(parts.into_iter().map(part).collect()))
+        Ok(Self::of(parts.into_iter().map(part).map(SnapshotShare::Here).collect()))
     }
 }

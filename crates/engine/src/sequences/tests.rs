@@ -145,11 +145,11 @@ impl World {
 
     fn snapshot(&mut self, sequence: SequenceId) -> Option<Snapshot> {
         let part = self.sequences.snapshot(&mut self.device, sequence).ok()?;
-        Some(Snapshot::of(vec![part]))
+        Some(Snapshot::of_one(part))
     }
 
     fn restore(&mut self, sequence: SequenceId, snapshot: &Snapshot, text: &[u32]) {
-        let part = &snapshot.parts()[0];
+        let [SnapshotShare::Here(part)] = snapshot.parts() else { panic!("one part") };
         self.sequences.restore(&mut self.device, sequence, part).unwrap();
         self.texts.insert(sequence.0, text.to_vec());
     }
@@ -360,7 +360,7 @@ fn every_token_finds_what_the_tokens_before_it_left() {
                     world.run(&runs, false, marks);
                     let marks = world.sequences.take_marks();
                     let parts = marks.into_iter().filter_map(|(_, part)| part);
-                    kept.extend(parts.map(|it| (Snapshot::of(vec![it]), marked.clone())));
+                    kept.extend(parts.map(|it| (Snapshot::of_one(it), marked.clone())));
                 }
                 (5 | 6, Some(_)) => {
                     let fits = |it: &&SequenceId| world.texts[&it.0].len() < CONTEXT;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::full;
 use super::layout::SequenceLayout;
 use super::pool::{Pool, Pooled};
-use super::snapshot::{BlankPart, PAGE_TOKENS, Page, Room};
+use super::snapshot::{BlankPart, Page, Room};
 use crate::EngineError;
 
 /// The rooms of a device.
@@ -60,10 +60,5 @@ impl SequencesView {
             pages: free(self.layout.page_bytes(), self.pages.free()),
             states: free(self.layout.state_values(), self.states.free()),
         }
-    }
-
-    /// [`super::Sequences::batch_pages`].
-    pub(crate) fn batch_pages(&self, tokens: usize) -> usize {
-        if self.shares_pages { tokens / PAGE_TOKENS + 2 } else { 0 }
     }
 }

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use store::cache::StoreCounters;
 
+use super::command::Asked;
 use super::worker::Worker;
 use crate::EngineError;
-use crate::backend::{Cancel, Purpose, Run, SequenceId, SnapshotPart};
+use crate::backend::{Cancel, Purpose, Run, SequenceId};
 use crate::model::StageTimes;
+use crate::sequences::SnapshotShare;
 
 /// Names a batch that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,7 +75,7 @@ impl Cancel for Order {
 }
 
 /// Snapshots that a stage has made of the marks of a batch.
-pub(super) type Marked = Vec<(SequenceId, Option<SnapshotPart>)>;
+pub(super) type Marked = Vec<(SequenceId, Option<SnapshotShare>)>;
 
 /// A batch between two stages.
 pub(super) struct Moving {
@@ -90,9 +92,11 @@ pub(super) struct Moving {
     pub(super) times: StageTimes,
 }
 
-/// What the thread of a stage hears.
+/// What a stage hears.
 pub(super) enum Message {
     /// Something to do between two layers of prompts, and before any step that has not begun.
+    Ask(Asked),
+    /// The same as a closure, which no other process can be sent.
     Call(Box<dyn FnOnce(&mut Worker) + Send>),
     /// A batch, from the engine's thread or the stage before.
     Batch(Box<Moving>),
@@ -206,6 +210,14 @@ impl Counted {
             busy: time(&self.busy_ns),
             waited: time(&self.waited_ns),
         }
+    }
+
+    /// What a stage in another process says of itself.
+    pub(super) fn tell(&self, batches: u64, busy: Duration, waited: Duration) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.batches.store(batches, Ordering::Relaxed);
+        self.busy_ns.store(nanos(busy), Ordering::Relaxed);
+        self.waited_ns.store(nanos(waited), Ordering::Relaxed);
     }
 
     pub(super) fn add(sum: &AtomicU64, since: Instant) {

@@ -5,15 +5,16 @@
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use super::batch::{Failure, Message, Order, Payload};
+use super::command::{Asked, Command, HeadCommand, Reply};
 use super::pipeline::{Pipeline, Place};
 use super::worker::Worker;
 use crate::EngineError;
-use crate::backend::{SequenceId, Snapshot, SnapshotPart};
+use crate::backend::{SequenceId, Snapshot};
+use crate::sequences::SnapshotShare;
 
 /// A call whose end is awaited.
 pub(super) struct Pending<T>(Receiver<Result<T, Failure>>);
@@ -39,6 +40,49 @@ pub(super) fn settle<T>(result: Result<T, Failure>) -> Result<T, EngineError> {
 /// Calls.
 impl Pipeline {
     /// Has a stage do something; what it gives is there once it has. After a panic `touched` are undefined.
+    pub(super) fn ask(
+        &self,
+        index: usize,
+        touched: &[SequenceId],
+        command: Command,
+    ) -> Pending<Reply> {
+        let (sender, receiver) = sync_channel(1);
+        // Who does not wait any more has ended.
+        let answer = Box::new(move |reply| _ = sender.send(reply));
+        if let Some(port) = &self.links[index].port {
+            port.send(Message::Ask(Asked { command, touched: touched.to_vec(), answer }));
+        }
+        Pending(receiver)
+    }
+
+    /// Has all stages do something at the same time, and waits for all.
+    ///
+    /// # Errors
+    /// What the first of them reports.
+    pub(super) fn ask_all(
+        &self,
+        touched: &[SequenceId],
+        what: impl Fn(usize) -> Command,
+    ) -> Result<Vec<Reply>, EngineError> {
+        joined(self.ask_each(touched, what))
+    }
+
+    fn ask_each(
+        &self,
+        touched: &[SequenceId],
+        what: impl Fn(usize) -> Command,
+    ) -> Vec<Result<Reply, Failure>> {
+        let pending: Vec<_> =
+            (0..self.links.len()).map(|index| self.ask(index, touched, what(index))).collect();
+        pending.into_iter().map(Pending::wait).collect()
+    }
+
+    /// Asks the stage that has the head of the batch that it keeps.
+    pub(super) fn ask_head(&self, command: HeadCommand) -> Pending<Reply> {
+        self.ask(self.last(), &[], Command::Head(self.held, command))
+    }
+
+    /// As [`Pipeline::ask`], by a closure, which a stage of this process alone can be sent.
     pub(super) fn call<T: Send + 'static>(
         &self,
         index: usize,
@@ -51,9 +95,15 @@ impl Pipeline {
             // Who does not wait any more has ended.
             _ = sender.send(worker.guarded(&touched, what));
         });
-        if let Some(inbox) = &self.links[index].inbox {
-            // A thread that has ended drops the call, which its receiver sees.
-            _ = inbox.send(Message::Call(call));
+        match &self.links[index].port {
+            Some(port) if port.is_here() => port.send(Message::Call(call)),
+            _ => {
+                let found = "a batch does not run layer by layer over stages in other processes";
+                let refused = Err(Failure::Error(EngineError::Request(found.to_owned())));
+                let (sender, receiver) = sync_channel(1);
+                _ = sender.send(refused);
+                return Pending(receiver);
+            }
         }
         Pending(receiver)
     }
@@ -78,53 +128,45 @@ impl Pipeline {
     pub(super) fn all<T, F>(
         &mut self,
         touched: &[SequenceId],
-        what: impl FnMut(usize) -> F,
+        mut what: impl FnMut(usize) -> F,
     ) -> Result<Vec<T>, EngineError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
     {
-        let each = self.each(touched, what);
-        let mut all = Vec::with_capacity(each.len());
-        let (mut failed, mut panicked) = (None, None);
-        for result in each {
-            match result {
-                Ok(value) => all.push(value),
-                Err(Failure::Error(error)) => _ = failed.get_or_insert(error),
-                Err(Failure::Panic(payload)) => _ = panicked.get_or_insert(payload),
-            }
-        }
-        match (panicked, failed) {
-            (Some(payload), _) => resume_unwind(payload),
-            (None, Some(error)) => Err(error),
-            (None, None) => Ok(all),
+        let pending: Vec<_> =
+            (0..self.links.len()).map(|index| self.call(index, touched, what(index))).collect();
+        joined(pending.into_iter().map(Pending::wait).collect())
+    }
+}
+
+/// What all stages gave, or the panic or error of the first.
+fn joined<T>(each: Vec<Result<T, Failure>>) -> Result<Vec<T>, EngineError> {
+    let mut all = Vec::with_capacity(each.len());
+    let (mut failed, mut panicked) = (None, None);
+    for result in each {
+        match result {
+            Ok(value) => all.push(value),
+            Err(Failure::Error(error)) => _ = failed.get_or_insert(error),
+            Err(Failure::Panic(payload)) => _ = panicked.get_or_insert(payload),
         }
     }
-
-    /// The same, with what each stage gave.
-    pub(super) fn each<T, F>(
-        &mut self,
-        touched: &[SequenceId],
-        mut what: impl FnMut(usize) -> F,
-    ) -> Vec<Result<T, Failure>>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
-    {
-        let pending: Vec<_> =
-            (0..self.len()).map(|index| self.call(index, touched, what(index))).collect();
-        pending.into_iter().map(Pending::wait).collect()
+    match (panicked, failed) {
+        (Some(payload), _) => resume_unwind(payload),
+        (None, Some(error)) => Err(error),
+        (None, None) => Ok(all),
     }
 }
 
 /// Sequences.
 impl Pipeline {
     pub(super) fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        let made = self.each(&[], |_| |worker: &mut Worker| worker.backend().create_sequence());
+        let made = self.ask_each(&[], |_| Command::Create);
         let (mut sequences, mut failed, mut panicked) = (Vec::new(), None, None::<Payload>);
         for (index, made) in made.into_iter().enumerate() {
             match made {
-                Ok(sequence) => sequences.push((index, sequence)),
+                Ok(Reply::Sequence(sequence)) => sequences.push((index, sequence)),
+                Ok(other) => panic!("a stage made {other:?}"),
                 Err(Failure::Error(error)) => _ = failed.get_or_insert(error),
                 Err(Failure::Panic(payload)) => _ = panicked.get_or_insert(payload),
             }
@@ -134,10 +176,7 @@ impl Pipeline {
         }
         if let Some(error) = failed {
             for (index, sequence) in sequences {
-                self.on(index, &[], move |worker| {
-                    worker.backend().sequences_mut().remove(sequence);
-                    Ok(())
-                })?;
+                settle(self.ask(index, &[], Command::Remove(sequence)).wait())?;
             }
             return Err(error);
         }
@@ -150,56 +189,46 @@ impl Pipeline {
     /// Forgets a sequence that has no batch under way.
     pub(super) fn remove(&mut self, sequence: SequenceId) {
         self.set_length(sequence, 0);
-        let removed = self.all(&[sequence], |_| {
-            move |worker: &mut Worker| {
-                worker.backend().sequences_mut().remove(sequence);
-                worker.define(sequence);
-                Ok(())
-            }
-        });
-        // Nothing of that can fail.
-        _ = removed;
+        // A stage that was lost alone cannot do it.
+        _ = self.ask_all(&[sequence], |_| Command::Remove(sequence));
     }
 
     pub(super) fn snapshot(&mut self, sequence: SequenceId) -> Result<Snapshot, EngineError> {
         self.check_at_rest(sequence)?;
         self.keep_now(sequence)?;
-        let parts = self.all(&[sequence], |_| {
-            move |worker: &mut Worker| worker.backend().take_snapshot(sequence)
-        });
-        Ok(Snapshot::of(parts?))
+        let parts = self.ask_all(&[sequence], |_| Command::Snapshot(sequence))?;
+        let part = |reply| match reply {
+            Reply::Part(part) => part,
+            other => panic!("a stage's snapshot is {other:?}"),
+        };
+        Ok(Snapshot::of(parts.into_iter().map(part).collect()))
     }
 
     pub(super) fn restore(
         &mut self,
         sequence: SequenceId,
-        parts: &[SnapshotPart],
+        parts: &[SnapshotShare],
     ) -> Result<(), EngineError> {
         self.check_at_rest(sequence)?;
-        assert_eq!(parts.len(), self.len(), "a snapshot of as many stages");
-        let length = parts.first().map_or(0, SnapshotPart::length);
-        self.all(&[sequence], |index| {
-            let part = parts[index].clone();
-            move |worker: &mut Worker| {
-                worker.backend().restore(sequence, &part)?;
-                worker.define(sequence);
-                Ok(())
-            }
-        })?;
+        assert_eq!(parts.len(), self.links.len(), "a snapshot of as many stages");
+        let length = parts.first().map_or(0, SnapshotShare::length);
+        self.ask_all(&[sequence], |index| Command::Restore(sequence, parts[index].clone()))?;
         self.set_length(sequence, length);
         Ok(())
     }
 
     /// Pages that a snapshot of a sequence takes.
     pub(super) fn snapshot_pages(&self, sequence: SequenceId, length: usize) -> usize {
-        let pages =
-            self.links.iter().enumerate().map(|(index, link)| match link.view.shares_pages() {
-                true => Ok(0),
-                false => self.on(index, &[], move |worker| {
-                    Ok(worker.backend().sequences().snapshot_pages(sequence, length))
-                }),
-            });
-        pages.map(|pages| pages.unwrap_or(0)).max().unwrap_or(0)
+        let pages = self.links.iter().enumerate().map(|(index, link)| {
+            if link.view.shares_pages() {
+                return 0;
+            }
+            match self.ask(index, &[], Command::SnapshotPages(sequence, length)).wait() {
+                Ok(Reply::Pages(pages)) => pages,
+                _ => 0,
+            }
+        });
+        pages.max().unwrap_or(0)
     }
 
     /// Keeps the first tokens of a round. The stages hear of it with the next batch.
@@ -221,10 +250,7 @@ impl Pipeline {
     /// Has the stages hear now of what is kept of a round.
     pub(super) fn keep_now(&mut self, sequence: SequenceId) -> Result<(), EngineError> {
         let Some(tokens) = self.place(sequence).kept.take() else { return Ok(()) };
-        let kept = self.all(&[sequence], |_| {
-            move |worker: &mut Worker| worker.backend().keep_first(sequence, tokens)
-        });
-        kept.map(|_| ())
+        self.ask_all(&[sequence], |_| Command::KeepFirst(sequence, tokens)).map(|_| ())
     }
 
     fn check_at_rest(&self, sequence: SequenceId) -> Result<(), EngineError> {
@@ -240,11 +266,12 @@ impl Pipeline {
     pub(super) fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
         self.release();
         let lost = |order: &Order| order.runs.iter().any(|(it, _)| !live.contains(it));
-        for order in self.under_way.iter().filter(|order| lost(order)) {
-            order.cancelled.store(true, Ordering::Relaxed);
-        }
+        self.under_way
+            .iter()
+            .filter(|order| lost(order))
+            .for_each(|order| self.cancel_order(order));
         // Even one that waits behind a batch which the last stage keeps ends now.
-        self.all(&[], |_| |_: &mut Worker| Ok(()))?;
+        self.ask_all(&[], |_| Command::Nothing)?;
         let mut kept = VecDeque::new();
         while self.under_way.iter().any(|order| lost(order)) {
             let Some(moving) = self.mailbox.take(Duration::from_millis(50)) else { continue };
@@ -262,11 +289,6 @@ impl Pipeline {
                 *known = Place::default();
             }
         }
-        let live = live.to_vec();
-        let recovered = self.all(&[], |_| {
-            let live = live.clone();
-            move |worker: &mut Worker| worker.recover(&live)
-        });
-        recovered.map(|_| ())
+        self.ask_all(&[], |_| Command::Recover(live.to_vec())).map(|_| ())
     }
 }

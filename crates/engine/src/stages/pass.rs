@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::LayerId;
 
 use super::pipeline::Pipeline;
-use super::worker::Worker;
+use super::worker::{Worker, shared};
 use super::{Inner, Stages, joined_marks};
 use crate::EngineError;
 use crate::backend::{Cancel, Purpose, Run, SequenceId, Suspended};
@@ -182,7 +182,7 @@ impl Stages {
         let marks = pipeline.all(&[], |_| {
             |worker: &mut Worker| {
                 worker.backend().commit();
-                Ok(worker.backend().sequences_mut().take_marks())
+                Ok(shared(worker.backend().sequences_mut().take_marks()))
             }
         })?;
         pipeline.marks.extend(joined_marks(marks));

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,12 +18,14 @@ use store::cache::StoreCounters;
 use super::Stage;
 use super::batch::{Counted, Failure, Mailbox, Message, Moving, Order, StageWork, Ticket};
 use super::calls::settle;
+use super::command::{Command, Reply};
+use super::port::{MailboxPort, Port, ThreadPort, View};
+use super::remote::{Reached, StageLost};
 use super::worker::{Fittings, Worker};
 use crate::EngineError;
 use crate::backend::{Backend, Purpose, Run, SequenceId, Snapshot};
 use crate::model::StageTimes;
 use crate::model::program::Program;
-use crate::sequences::SequencesView;
 use crate::weights::{MatrixId, TableId};
 
 /// Batches that may be under way for each stage: one of answers, one of prompts, and one of each that waits.
@@ -57,10 +59,66 @@ pub struct Collected {
 pub(super) struct Link {
     layers: Range<usize>,
     /// `None` once it is to end.
-    pub(super) inbox: Option<SyncSender<Message>>,
+    pub(super) port: Option<Arc<dyn Port>>,
+    /// Of a stage of this process.
     thread: Option<JoinHandle<()>>,
-    pub(super) view: SequencesView,
+    pub(super) view: View,
     counted: Arc<Counted>,
+}
+
+impl Link {
+    /// Starts the thread of a stage of this process: the `sizes.0`-th, whose inbox holds so many messages.
+    fn here(
+        Stage { layers, mut backend }: Stage,
+        (index, messages): (usize, usize),
+        common: &Common<'_>,
+        next: Option<Arc<dyn Port>>,
+        mailbox: Arc<Mailbox>,
+    ) -> Result<Self, EngineError> {
+        let (sender, inbox) = sync_channel(messages);
+        backend.prepare(Arc::clone(common.program));
+        let (view, counted) = (backend.sequences().view(), Arc::new(Counted::default()));
+        let own = common.given.iter().filter(|(layer, _)| layers.contains(&layer.index()));
+        let fittings = Fittings {
+            backend,
+            layers: layers.clone(),
+            program: Arc::clone(common.program),
+            given: own.copied().collect(),
+            embedding: (index == 0).then_some(common.embedding),
+            inbox,
+            keeps: next.is_none(),
+            next,
+            mailbox,
+            counted: Arc::clone(&counted),
+        };
+        let thread = spawn(&format!("stage-{index}"), move || Worker::new(fittings).run())?;
+        let port: Option<Arc<dyn Port>> = Some(Arc::new(ThreadPort(sender)));
+        Ok(Self { layers, port, thread: Some(thread), view: View::Here(view), counted })
+    }
+
+    /// Begins to hear a stage that is a process.
+    fn there(
+        reached: Reached,
+        next: Arc<dyn Port>,
+        mailbox: Arc<Mailbox>,
+    ) -> Result<Self, EngineError> {
+        let (layers, counted) = (reached.layers(), Arc::new(Counted::default()));
+        let connected = reached.start(next, mailbox, Arc::clone(&counted))?;
+        let port: Option<Arc<dyn Port>> = Some(Arc::clone(&connected) as Arc<dyn Port>);
+        Ok(Self { layers, port, thread: None, view: View::There(connected), counted })
+    }
+}
+
+/// A thread of a stage.
+///
+/// # Errors
+/// The system gives none.
+pub(super) fn spawn(
+    name: &str,
+    what: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, EngineError> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(what);
+    spawned.map_err(|error| EngineError::Request(format!("no thread for {name}: {error}")))
 }
 
 /// What is known of a place for a sequence.
@@ -76,12 +134,48 @@ pub(super) struct Place {
 }
 
 /// What no batch changes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fixed {
-    pub(super) cut_tokens: usize,
-    pub(super) answers_replay: bool,
-    pub(super) joint_tokens: usize,
-    pub(super) round_tokens: usize,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fixed {
+    pub(crate) cut_tokens: usize,
+    pub(crate) answers_replay: bool,
+    pub(crate) joint_tokens: usize,
+    pub(crate) round_tokens: usize,
+}
+
+impl Fixed {
+    pub(super) fn of(backend: &dyn Backend) -> Self {
+        Self {
+            cut_tokens: backend.cut_tokens(),
+            answers_replay: backend.answers_replay(),
+            joint_tokens: backend.joint_tokens(),
+            round_tokens: backend.round_tokens(),
+        }
+    }
+
+    /// What holds of two stages.
+    fn and(self, other: Self) -> Self {
+        Self {
+            cut_tokens: self.cut_tokens.max(other.cut_tokens),
+            answers_replay: self.answers_replay && other.answers_replay,
+            joint_tokens: self.joint_tokens.min(other.joint_tokens),
+            round_tokens: self.round_tokens.min(other.round_tokens),
+        }
+    }
+}
+
+/// A stage before it is one of several.
+pub(super) enum Member {
+    /// A device of this process.
+    Here(Stage),
+    /// A process that was reached.
+    There(Reached),
+}
+
+/// What all stages of this process are made with.
+pub(super) struct Common<'a> {
+    pub(super) program: &'a Arc<Program>,
+    pub(super) given: &'a [(LayerId, TableId)],
+    pub(super) embedding: MatrixId,
 }
 
 /// Several stages.
@@ -105,49 +199,35 @@ impl Pipeline {
     ///
     /// # Errors
     /// No thread can be started, or a device cannot be used from another.
-    pub(super) fn start(
-        stages: Vec<Stage>,
-        program: &Arc<Program>,
-        given: &[(LayerId, TableId)],
-        embedding: MatrixId,
-    ) -> Result<Self, EngineError> {
+    pub(super) fn start(members: Vec<Member>, common: &Common<'_>) -> Result<Self, EngineError> {
         let mailbox = Arc::new(Mailbox::default());
-        let devices = || stages.iter().map(|stage| stage.backend.as_ref());
-        let fixed = Fixed {
-            cut_tokens: devices().map(Backend::cut_tokens).max().unwrap_or(1),
-            answers_replay: devices().all(Backend::answers_replay),
-            joint_tokens: devices().map(Backend::joint_tokens).min().unwrap_or(0),
-            round_tokens: devices().map(Backend::round_tokens).min().unwrap_or(1),
-        };
-        let batches = BATCHES_A_STAGE * stages.len();
-        let mut links = Vec::with_capacity(stages.len());
-        let mut next = None;
+        let fixed = members.iter().map(|member| match member {
+            Member::Here(stage) => Fixed::of(stage.backend.as_ref()),
+            Member::There(reached) => reached.facts().fixed,
+        });
+        let fixed = fixed.reduce(Fixed::and).expect("a model has a layer");
+        let batches = BATCHES_A_STAGE * members.len();
+        let mut links = Vec::with_capacity(members.len());
+        let mut next: Option<Arc<dyn Port>> = None;
         // From the last one, which each before it sends to.
-        for (index, Stage { layers, mut backend }) in stages.into_iter().enumerate().rev() {
-            let (sender, inbox) = sync_channel(batches + CALLS);
-            backend.prepare(Arc::clone(program));
-            let (view, counted) = (backend.sequences().view(), Arc::new(Counted::default()));
-            let own = given.iter().filter(|(layer, _)| layers.contains(&layer.index()));
-            let fittings = Fittings {
-                backend,
-                layers: layers.clone(),
-                program: Arc::clone(program),
-                given: own.copied().collect(),
-                embedding: (index == 0).then_some(embedding),
-                inbox,
-                next: next.replace(sender.clone()),
-                mailbox: Arc::clone(&mailbox),
-                counted: Arc::clone(&counted),
+        for (index, member) in members.into_iter().enumerate().rev() {
+            let behind = next.take();
+            let link = match member {
+                Member::Here(stage) => {
+                    let sizes = (index, batches + CALLS);
+                    Link::here(stage, sizes, common, behind, Arc::clone(&mailbox))?
+                }
+                Member::There(reached) => {
+                    let own = || Arc::new(MailboxPort(Arc::clone(&mailbox))) as Arc<dyn Port>;
+                    Link::there(reached, behind.unwrap_or_else(own), Arc::clone(&mailbox))?
+                }
             };
-            let builder = std::thread::Builder::new().name(format!("stage-{index}"));
-            let thread = builder.spawn(move || Worker::new(fittings).run()).map_err(|error| {
-                EngineError::Request(format!("no thread for stage {index}: {error}"))
-            })?;
-            links.push(Link { layers, inbox: Some(sender), thread: Some(thread), view, counted });
+            next.clone_from(&link.port);
+            links.push(link);
         }
         links.reverse();
         let places = links.iter().map(|link| link.view.places()).min().unwrap_or(0);
-        let mut pipeline = Self {
+        let pipeline = Self {
             links,
             mailbox,
             places: vec![Place::default(); places],
@@ -158,19 +238,34 @@ impl Pipeline {
             marks: Vec::new(),
             rows: Vec::new(),
         };
-        pipeline.all(&[], |_| |worker: &mut Worker| worker.backend().enter_thread())?;
+        let here = |link: &Link| link.port.as_ref().is_some_and(|port| port.is_here());
+        let own = (0..pipeline.links.len()).filter(|&index| here(&pipeline.links[index]));
+        let entered: Vec<_> =
+            own.map(|index| pipeline.call(index, &[], |it| it.backend().enter_thread())).collect();
+        entered.into_iter().try_for_each(|pending| settle(pending.wait()))?;
         Ok(pipeline)
     }
 
+    /// Stages that compute layers.
     pub(super) fn len(&self) -> usize {
-        self.links.len()
+        self.computing().count()
+    }
+
+    /// Without one that has the head alone.
+    fn computing(&self) -> impl Iterator<Item = (usize, &Link)> {
+        self.links.iter().enumerate().filter(|(_, link)| !link.layers.is_empty())
+    }
+
+    /// The last stage, which has the head.
+    pub(super) fn last(&self) -> usize {
+        self.links.len() - 1
     }
 
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        self.links.iter().map(|link| link.layers.clone())
+        self.computing().map(|(_, link)| link.layers.clone())
     }
 
-    pub(super) fn views(&self) -> impl Iterator<Item = &SequencesView> {
+    pub(super) fn views(&self) -> impl Iterator<Item = &View> {
         self.links.iter().map(|link| &link.view)
     }
 
@@ -211,6 +306,11 @@ impl Pipeline {
     pub(crate) fn layers(&self, ticket: Ticket) -> usize {
         let order = self.under_way.iter().find(|order| order.ticket == ticket);
         order.map_or(0, |order| order.layers.load(Ordering::Relaxed))
+    }
+
+    /// The first stage in another process that cannot be reached any more.
+    pub(super) fn lost(&self) -> Option<StageLost> {
+        self.links.iter().find_map(|link| link.view.lost())
     }
 
     /// Tokens of batches under way that may still take pages.
@@ -270,11 +370,11 @@ impl Pipeline {
             residual: Vec::new(),
             failure: None,
             changed: false,
-            marks: Vec::with_capacity(self.len()),
+            marks: Vec::with_capacity(self.links.len()),
             times: StageTimes::default(),
         };
-        if let Some(first) = &self.links[0].inbox {
-            _ = first.send(Message::Batch(Box::new(moving)));
+        if let Some(first) = &self.links[0].port {
+            first.send(Message::Batch(Box::new(moving)));
         }
         Ok(ticket)
     }
@@ -282,7 +382,15 @@ impl Pipeline {
     /// Gives a batch up: it ends soon, as cancelled if it is not done.
     pub(crate) fn cancel(&self, ticket: Ticket) {
         if let Some(order) = self.under_way.iter().find(|order| order.ticket == ticket) {
-            order.cancelled.store(true, Ordering::Relaxed);
+            self.cancel_order(order);
+        }
+    }
+
+    /// The same with a batch at hand.
+    pub(super) fn cancel_order(&self, order: &Order) {
+        if !order.cancelled.swap(true, Ordering::Relaxed) {
+            let ports = self.links.iter().filter_map(|link| link.port.as_ref());
+            ports.for_each(|port| port.cancel(order.ticket));
         }
     }
 
@@ -291,7 +399,7 @@ impl Pipeline {
     pub(crate) fn collect(&mut self, patience: Duration) -> Option<Collected> {
         self.release();
         let Some(moving) = self.mailbox.take(patience) else {
-            let ended = |link: &Link| link.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            let ended = |link: &Link| link.thread.as_ref().is_some_and(JoinHandle::is_finished);
             assert!(!self.links.iter().any(ended), "a stage's thread has ended");
             return None;
         };
@@ -334,8 +442,8 @@ impl Pipeline {
     }
 
     pub(super) fn release_of(&self, ticket: Ticket) {
-        if let Some(last) = self.links.last().and_then(|link| link.inbox.as_ref()) {
-            _ = last.send(Message::Release(ticket));
+        if let Some(last) = self.links.last().and_then(|link| link.port.as_ref()) {
+            last.send(Message::Release(ticket));
         }
     }
 }
@@ -345,33 +453,36 @@ impl Pipeline {
     /// What each stage counts of experts: of now while nothing is under way, else of its last batches.
     pub(super) fn counters(&self) -> Vec<StoreCounters> {
         let now = |index: usize| {
-            let pending = self.call(index, &[], |worker| Ok(worker.counters()));
-            let counters = settle(pending.wait()).unwrap_or_default();
+            let counters = match self.ask(index, &[], Command::Counters).wait() {
+                Ok(Reply::Counters(counters)) => *counters,
+                // What is said last is no less than what was said before.
+                _ => return self.links[index].counted.experts(),
+            };
             // What is read later, while batches are under way, is no less.
             self.links[index].counted.set(&counters);
             counters
         };
-        let links = self.links.iter().enumerate();
-        links
+        self.computing()
             .map(|(index, it)| if self.is_busy() { it.counted.experts() } else { now(index) })
             .collect()
     }
 
     pub(super) fn work(&self) -> impl Iterator<Item = StageWork> {
-        self.links.iter().map(|link| link.counted.work())
+        self.computing().map(|(_, link)| link.counted.work())
     }
 }
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        for order in &self.under_way {
-            order.cancelled.store(true, Ordering::Relaxed);
-        }
+        self.under_way.iter().for_each(|order| self.cancel_order(order));
         self.release();
-        self.links.iter_mut().for_each(|link| link.inbox = None);
-        for link in &mut self.links {
-            // A thread's panics end there.
-            _ = link.thread.take().map(JoinHandle::join);
+        let ports = self.links.iter().filter_map(|link| link.port.as_ref());
+        ports.for_each(|port| port.close());
+        // A thread ends when nothing can send to it any more: views and connections hold ways to those behind them.
+        let threads: Vec<_> = self.links.drain(..).filter_map(|link| link.thread).collect();
+        for thread in threads {
+            // Its panics end there.
+            _ = thread.join();
         }
     }
 }

@@ -15,17 +15,19 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use store::{LayerId, timeline};
 
-use super::batch::{Counted, Failure, Mailbox, Message, Moving, Ticket};
+use super::batch::{Counted, Failure, Mailbox, Marked, Message, Moving, Ticket};
 use super::layer::run_layer;
+use super::port::Port;
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, Suspended};
+use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, SnapshotPart, Suspended};
 use crate::model::Clock;
 use crate::model::program::Program;
+use crate::sequences::SnapshotShare;
 use crate::weights::{MatrixId, TableId};
 use store::cache::StoreCounters;
 
@@ -48,8 +50,10 @@ pub(super) struct Fittings {
     /// Of the first stage: the table of embeddings.
     pub(super) embedding: Option<MatrixId>,
     pub(super) inbox: Receiver<Message>,
-    /// To the next stage; `None` for the last one.
-    pub(super) next: Option<SyncSender<Message>>,
+    /// Whether it has the head, and keeps a batch until nothing more is asked of it.
+    pub(super) keeps: bool,
+    /// To the next stage; `None` for the last one of the process that has them all.
+    pub(super) next: Option<Arc<dyn Port>>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) counted: Arc<Counted>,
 }
@@ -72,8 +76,14 @@ pub(super) struct Worker {
     clock: Clock,
 }
 
+/// Marks as a batch carries them.
+pub(super) fn shared(marks: Vec<(SequenceId, Option<SnapshotPart>)>) -> Marked {
+    let here = |(sequence, part): (_, Option<_>)| (sequence, part.map(SnapshotShare::Here));
+    marks.into_iter().map(here).collect()
+}
+
 /// What a panic says.
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
+pub(super) fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
     text.unwrap_or_else(|| "without words".to_owned())
@@ -119,8 +129,18 @@ impl Worker {
         }
     }
 
+    /// Fails all that comes: the device cannot be used from this thread.
+    pub(super) fn refuse_all(mut self, error: &EngineError) {
+        self.broken = Some(error.to_string());
+        self.run();
+    }
+
     fn take(&mut self, message: Message) {
         match message {
+            Message::Ask(asked) => {
+                self.make_way();
+                asked.serve(self);
+            }
             Message::Call(call) => {
                 self.make_way();
                 call(self);
@@ -191,6 +211,10 @@ impl Worker {
                 }
                 if let Err(failure) = self.begin(&mut moving) {
                     return self.fail(moving, layer, failure);
+                }
+                if self.fittings.layers.is_empty() {
+                    // The head alone.
+                    return self.end(moving);
                 }
                 Current { moving, layer, aside: None }
             }
@@ -316,18 +340,18 @@ impl Worker {
             None => std::mem::take(&mut moving.residual),
         };
         let ended = self.guarded(&order.sequences(), |it| {
-            let Fittings { backend, next, counted, .. } = &mut it.fittings;
+            let Fittings { backend, keeps, counted, .. } = &mut it.fittings;
             if order.purpose == Purpose::Answers {
                 backend.check_files()?;
             }
             backend.commit();
-            if next.is_some() {
+            if !*keeps {
                 backend.read_residual(&mut residual)?;
             }
             counted.renew(|| backend.counters());
             let marks = match &order.marks[..] {
                 [] => Vec::new(),
-                _ => backend.sequences_mut().take_marks(),
+                _ => shared(backend.sequences_mut().take_marks()),
             };
             Ok(marks)
         });
@@ -337,7 +361,7 @@ impl Worker {
             Err(failure) => return self.fail(moving, self.fittings.layers.end, failure),
         }
         self.fittings.counted.batches.fetch_add(1, Ordering::Relaxed);
-        self.holds = self.fittings.next.is_none().then_some(order.ticket);
+        self.holds = self.fittings.keeps.then_some(order.ticket);
         self.pass_on(moving);
     }
 
@@ -366,8 +390,7 @@ impl Worker {
         }
         moving.times.add(self.clock.take());
         match &self.fittings.next {
-            // It ends only after this thread.
-            Some(next) => _ = next.send(Message::Batch(moving)),
+            Some(next) => next.send(Message::Batch(moving)),
             None => {
                 self.fittings.mailbox.give_back(std::mem::take(&mut moving.residual));
                 self.fittings.mailbox.put(moving);

@@ -25,12 +25,18 @@ pub enum Part {
 }
 
 impl Part {
-    /// Whether it is loaded with these layers.
-    fn is_with(self, layers: &Range<usize>) -> bool {
+    /// Whether it is loaded with these layers, which `leave` what is behind the last to another device. No layers, at
+    /// the end of the model, are what is behind the last.
+    fn is_with(self, layers: &Range<usize>, leave: bool) -> bool {
+        let behind = |last| match layers.is_empty() {
+            true => layers.start == last + 1,
+            false => layers.contains(&last) && !leave,
+        };
         match self {
             Self::Before => layers.contains(&0),
-            Self::Layer(layer) | Self::Behind(layer) => layers.contains(&layer),
-            Self::Both(last) => layers.contains(&0) || layers.contains(&last),
+            Self::Layer(layer) => layers.contains(&layer),
+            Self::Behind(last) => behind(last),
+            Self::Both(last) => layers.contains(&0) || behind(last),
         }
     }
 }
@@ -42,9 +48,14 @@ impl Catalog<'_> {
     }
 
     /// Has these layers loaded and no others, with the first what is before all layers and with the last what is behind
-    /// them.
+    /// them. No layers, at the end of the model, are what is behind the last alone.
     pub fn restrict(&mut self, layers: Range<usize>) {
         self.loaded = Some(layers);
+    }
+
+    /// Has the last layer loaded without what is behind it, which another device has.
+    pub fn leave_behind(&mut self) {
+        self.leaves_behind = true;
     }
 
     /// The same declarations, to load these layers alone ([`Catalog::restrict`]).
@@ -57,7 +68,7 @@ impl Catalog<'_> {
 
     /// Whether a part is loaded.
     pub(super) fn loads(&self, part: Part) -> bool {
-        self.loaded.as_ref().is_none_or(|layers| part.is_with(layers))
+        self.loaded.as_ref().is_none_or(|layers| part.is_with(layers, self.leaves_behind))
     }
 
     /// Rows, columns and encoding of each matrix that is loaded, in order.

@@ -10,6 +10,7 @@ mod gguf_keys;
 mod hashed_layers;
 mod heads;
 mod heads_cuda;
+mod hosts;
 mod nvidia;
 mod processor;
 mod rounds;

@@ -116,15 +116,29 @@ pub(crate) fn engine_from(
     Engine::over(config, model, stages, 64).unwrap()
 }
 
-fn backend_of(
+pub(crate) fn backend_of(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
     layers: Range<usize>,
     sizes: &Sizes<'_>,
 ) -> CpuBackend {
+    backend_leaving(checkpoint, config, layers, sizes, false)
+}
+
+/// The same; it may `leave` what is behind the last layer to another.
+pub(crate) fn backend_leaving(
+    checkpoint: &Checkpoint,
+    config: &ModelConfig,
+    layers: Range<usize>,
+    sizes: &Sizes<'_>,
+    leave: bool,
+) -> CpuBackend {
     let mut catalog = Catalog::new(checkpoint);
     Model::declare(config, &mut catalog).unwrap();
     catalog.restrict(layers.clone());
+    if leave {
+        catalog.leave_behind();
+    }
     let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let bytes = catalog.required_bytes();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();

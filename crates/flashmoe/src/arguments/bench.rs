@@ -186,6 +186,8 @@ impl BenchArguments {
                                         model: self.model.clone(),
                                         device: self.device.clone(),
                                         split: self.split.clone(),
+                                        stages: None,
+                                        part: None,
                                         vram: vrams.get(vram).cloned(),
                                         predict,
                                         driver: self.driver,

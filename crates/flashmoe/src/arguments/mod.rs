@@ -14,6 +14,7 @@ mod pack;
 mod repetition;
 mod report;
 mod serve;
+mod stage;
 mod synth;
 mod trace;
 mod values;
@@ -37,6 +38,7 @@ pub(crate) use models::{ListArguments, PullArguments, RemoveArguments, ShowArgum
 pub(crate) use pack::PackArguments;
 pub(crate) use report::ReportArguments;
 pub(crate) use serve::{LogFormat, QUEUE_DEFAULT, ServeArguments};
+pub(crate) use stage::{Layers, StageArguments};
 pub(crate) use synth::{LayoutChoice, StoredAs, SynthArguments};
 pub(crate) use trace::{
     TraceArguments, TraceCommand, TraceFiles, TraceRecordArguments, TraceReplayArguments,
@@ -47,7 +49,8 @@ pub(crate) use values::{
 };
 
 /// The version with its commit.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");
+pub(crate) const VERSION: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("FLASHMOE_COMMIT"), ")");
 /// What this build can do as well.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -95,6 +98,8 @@ pub(crate) enum Command {
     Rm(RemoveArguments),
     /// Answer the clients of OpenAI's and Anthropic's protocols over HTTP
     Serve(Box<ServeArguments>),
+    /// Compute a range of a model's layers for a `serve --stages`, `run --stages` on this host or another
+    Stage(Box<StageArguments>),
     /// Look at, check or remove the prompts that servers keep on disk
     Cache(CacheArguments),
     /// What a model is: shapes, encodings, sizes

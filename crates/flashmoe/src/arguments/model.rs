@@ -1,5 +1,6 @@
 //! Arguments of every command that loads a model, and of every command that samples.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -37,6 +38,13 @@ pub(crate) struct ModelArguments {
     /// Layers of each of several devices: `auto`, or as in `20,20`; answers stay the same
     #[arg(long, value_name = "LAYERS", default_value = "auto", help_heading = "Computation")]
     pub(crate) split: Split,
+    /// File that names the stages of the model in other processes, on this host or others (`flashmoe stage`); this
+    /// process computes the first layers and the head (docs/scaling.md)
+    #[arg(long, value_name = "FILE", conflicts_with = "split", help_heading = "Computation")]
+    pub(crate) stages: Option<PathBuf>,
+    /// The layers of `flashmoe stage`
+    #[arg(skip)]
+    pub(crate) part: Option<Range<usize>>,
     /// Threads that compute on the processor (default: its cores)
     #[arg(
         short = 't',
@@ -122,6 +130,13 @@ pub(crate) struct ModelArguments {
     /// Compute drafts of the next tokens together with an answer's last one (processor, CUDA); answers stay the same
     #[arg(long, value_name = "SOURCE", default_value = "off", help_heading = "Computation")]
     pub(crate) draft: DraftChoice,
+}
+
+impl ModelArguments {
+    /// Whether several devices or processes compute the model.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.device.all().len() > 1 || self.stages.is_some() || self.part.is_some()
+    }
 }
 
 impl ModelArguments {

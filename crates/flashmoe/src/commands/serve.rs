@@ -21,6 +21,7 @@ use super::served::{Common, Served};
 use super::several::{self, Crew, Named};
 use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
+use crate::hosts;
 use crate::plan::language::LanguageBeside;
 use crate::progress::{say, say_json};
 use crate::supervisor::Supervisor;
@@ -30,6 +31,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<()> {
     store::heap::configure();
+    hosts::check_served(arguments)?;
     let log = log(arguments);
     let supervisor = Supervisor::of_environment();
     let options = ServeOptions {
@@ -288,6 +290,7 @@ fn failure(error: ServeError) -> Failure {
         | ServeError::Descriptors(_)
         | ServeError::Tls { reason: TlsProblem::Read(_), .. } => Failure::io(error),
         ServeError::Broken => Failure::Run(error.into()),
+        ServeError::StageLost => Failure::Lost(error.into()),
         other => Failure::usage(other.to_string()),
     }
 }

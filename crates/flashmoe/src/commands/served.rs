@@ -216,7 +216,7 @@ fn mixed_cut(plan: &Plan) -> String {
 }
 
 /// What decides the bits of a state, in addition to the model. Processors of all kinds agree.
-fn arithmetic(plan: &Plan) -> String {
+pub(crate) fn arithmetic(plan: &Plan) -> String {
     let backend = &plan.backend;
     let device = plan.device().map_or("cpu", |_| "gpu");
     // A head keeps rows of its own in pages and states.

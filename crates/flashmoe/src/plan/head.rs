@@ -19,9 +19,8 @@ pub(super) fn add(
     checkpoint: Checkpoint,
     config: ModelConfig,
 ) -> Result<(Checkpoint, ModelConfig)> {
-    if arguments.device.all().len() > 1 {
-        let reason =
-            "--draft head: a head is computed on one device; leave out --device with several";
+    if arguments.is_spread() {
+        let reason = "--draft head: a head is computed on one device; leave out --device with several, or --stages";
         return Err(Failure::usage(reason).into());
     }
     let named = |why: String| {
@@ -40,7 +39,7 @@ pub(super) fn is_used(
     config: &ModelConfig,
 ) -> bool {
     arguments.draft == DraftChoice::Auto
-        && arguments.device.all().len() == 1
+        && !arguments.is_spread()
         && matches!(checkpoint.head, Head::Apart(_))
         && is_whole(checkpoint, config)
 }

@@ -27,6 +27,7 @@ use super::stages::StagePlan;
 use super::{Plan, arithmetic};
 use crate::arguments::{IoChoice, LoadChoice, PolicyChoice, RoutingChoice, StorageChoice};
 use crate::failure::Failure;
+use crate::hosts::{self, StagesFile};
 use crate::progress::{Progress, Unit, say};
 
 /// Seed of calibrated routing: every run of a benchmark meets the same choices.
@@ -81,8 +82,38 @@ impl Plan {
     }
 
     /// As [`Plan::load_with`]; `tell` learns how far it is.
-    pub(crate) fn load_telling(&self, mut routing: Routing, tell: &Tell) -> Result<Loaded> {
+    pub(crate) fn load_telling(&self, routing: Routing, tell: &Tell) -> Result<Loaded> {
         let started = Instant::now();
+        let (model, stages) = self.load_stages(routing, tell)?;
+        let (config, chunk) = (self.config.clone(), self.backend.batch_tokens);
+        let engine = match StagesFile::of(&self.arguments)? {
+            None => Engine::over(config, model, stages, chunk).map_err(Failure::engine)?,
+            Some(file) => self.over_hosts(model, stages, &file)?,
+        };
+        Ok(Loaded { engine, load_time: started.elapsed() })
+    }
+
+    /// An engine of the first layers and the head, with the stages in other processes that a file names.
+    fn over_hosts(&self, model: Model, stages: Vec<Stage>, file: &StagesFile) -> Result<Engine> {
+        let mut stages = stages.into_iter();
+        let (Some(first), head) = (stages.next(), stages.next()) else {
+            anyhow::bail!("the first process has the first layers");
+        };
+        let others = hosts::reach(self, file)?;
+        let (config, chunk) = (self.config.clone(), self.backend.batch_tokens);
+        let engine = Engine::over_hosts(config, model, first, others, head, chunk);
+        Ok(engine.map_err(Failure::engine)?)
+    }
+
+    /// Loads the layers of `flashmoe stage`, with the model as it is declared.
+    pub(crate) fn load_stage(&self) -> Result<(Stage, Model)> {
+        let (model, stages) = self.load_stages(self.routing(), &(Arc::new(|_| {}) as Tell))?;
+        let stage = stages.into_iter().next();
+        Ok((stage.ok_or_else(|| anyhow::anyhow!("a plan without stages"))?, model))
+    }
+
+    /// The stages of this process, loaded, and the model as it is declared.
+    fn load_stages(&self, mut routing: Routing, tell: &Tell) -> Result<(Model, Vec<Stage>)> {
         let mut catalog = self.catalog();
         let model = Model::declare(&self.config, &mut catalog).map_err(Failure::engine)?;
         routing.set_routers(model.program.routers(), model.program.router_biases());
@@ -92,13 +123,11 @@ impl Plan {
             LoadChoice::Mmap => LoadMode::Mmap,
         };
         let declared = Declared { catalog, shapes, mode, routing };
-        let (config, chunk) = (self.config.clone(), self.backend.batch_tokens);
         let stages = match self.devices.is_empty() {
             true => self.on_processors(&declared, tell)?,
             false => self.on_gpus(&declared, tell)?,
         };
-        let engine = Engine::over(config, model, stages, chunk).map_err(Failure::engine)?;
-        Ok(Loaded { engine, load_time: started.elapsed() })
+        Ok((model, stages))
     }
 
     /// The stages of the plan on their GPUs, one after the other.
@@ -296,6 +325,9 @@ impl Plan {
         let mut catalog = Catalog::new(&self.checkpoint);
         if self.arguments.no_check {
             catalog.decline_check();
+        }
+        if hosts::leaves_behind(&self.arguments, !self.devices.is_empty()) {
+            catalog.leave_behind();
         }
         catalog
     }

@@ -41,6 +41,7 @@ use crate::arguments::{
     KvChoice, KvTypeChoice, ModelArguments, RoutingChoice,
 };
 use crate::failure::{Failure, in_words};
+use crate::hosts;
 use crate::progress::{say, tell};
 use crate::requantisation;
 use choice::{Choice, gpus_own};
@@ -184,7 +185,7 @@ impl Plan {
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let stages = stages::cut(arguments, &checkpoint, &catalog)?;
+        let mut stages = stages::cut(arguments, &checkpoint, &catalog)?;
         let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
@@ -193,6 +194,14 @@ impl Plan {
             Some(machine) => choice::assumed(machine, arguments, serves(arguments.device.first()))?,
             None => choice::choose_for(arguments, &serves)?,
         };
+        let on_gpu = matches!(choice, Choice::Gpu(_));
+        if on_gpu {
+            let experts: Vec<_> = checkpoint.experts.iter().map(Option::is_some).collect();
+            hosts::on_gpu(arguments, &mut stages, &experts)?;
+        }
+        if hosts::leaves_behind(arguments, on_gpu) {
+            catalog.leave_behind();
+        }
         let computes_heads = match &choice {
             Choice::Cpu { .. } => true,
             Choice::Gpu(found) => found.iter().all(|found| found.portable.is_none()),

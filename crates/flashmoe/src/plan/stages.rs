@@ -40,6 +40,13 @@ pub(super) fn cut(
     catalog: &Catalog<'_>,
 ) -> Result<Vec<StagePlan>> {
     let layers = checkpoint.experts.len();
+    if let Some(ranges) = crate::hosts::ranges(arguments, layers)? {
+        let stage = |range: Range<usize>| {
+            let own = Arc::new(checkpoint.experts_of(&range));
+            StagePlan::new(range, own)
+        };
+        return Ok(ranges.into_iter().map(stage).collect());
+    }
     let devices = arguments.device.all();
     let split = &arguments.split;
     if let Some(caps) = arguments.vram.as_ref().filter(|caps| !caps.fits(devices.len())) {

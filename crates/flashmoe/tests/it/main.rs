@@ -22,6 +22,7 @@ mod gpu_blocks;
 mod gpu_launches;
 mod hardening;
 mod heads;
+mod hosts;
 mod identity;
 mod kv_type;
 mod latent;

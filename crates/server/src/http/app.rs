@@ -44,7 +44,7 @@ use crate::metrics::Outside;
 use crate::protocol::Defaults;
 use crate::registry::{Models, not_loaded};
 use crate::throttle::Throttle;
-use crate::work::{Owner, Preparing, Worker};
+use crate::work::{Failing, Owner, Preparing, Worker};
 use crate::{
     chat, completions, messages, metrics, models, native, ollama, responses, temperature, timeline,
     tokens,
@@ -117,9 +117,9 @@ impl App {
         self.room.requests()
     }
 
-    /// Whether the engine is not usable any more.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.models.is_broken()
+    /// Why the engine is not usable any more.
+    pub(crate) fn broken(&self) -> Option<Failing> {
+        self.models.broken()
     }
 
     /// Runs what may wait for a disk and is no request; nothing where there was no time for it.

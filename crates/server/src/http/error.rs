@@ -53,6 +53,8 @@ pub(crate) enum Kind {
     Server,
     NotSupported,
     Unavailable,
+    /// A part of the model is in a process that is lost.
+    StageLost,
     /// The weights are not all there.
     Loading {
         percent: u32,
@@ -112,7 +114,9 @@ impl ApiError {
             Kind::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             Kind::Server => StatusCode::INTERNAL_SERVER_ERROR,
             Kind::NotSupported => StatusCode::NOT_IMPLEMENTED,
-            Kind::Unavailable | Kind::Loading { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 
@@ -134,6 +138,7 @@ impl ApiError {
             Kind::Server => ("server_error", json!("server_error")),
             Kind::NotSupported => ("not_supported_error", json!("not_supported")),
             Kind::Unavailable => ("unavailable_error", json!("unavailable")),
+            Kind::StageLost => ("unavailable_error", json!("stage_lost")),
             Kind::Loading { .. } => ("unavailable_error", json!("loading")),
         };
         let mut error =
@@ -159,7 +164,9 @@ impl ApiError {
             Kind::Permission => "permission_error",
             Kind::NotFound | Kind::NotSupported => "not_found_error",
             Kind::TooLarge => "request_too_large",
-            Kind::QueueFull { .. } | Kind::Unavailable | Kind::Loading { .. } => "overloaded_error",
+            Kind::QueueFull { .. } | Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
+                "overloaded_error"
+            }
             Kind::Server => "api_error",
             Kind::InvalidRequest
             | Kind::ContextLength { .. }
@@ -191,7 +198,11 @@ impl ApiError {
         let headers = response.headers_mut();
         let again = matches!(
             self.kind,
-            Kind::QueueFull { .. } | Kind::Unavailable | Kind::Loading { .. } | Kind::Timeout
+            Kind::QueueFull { .. }
+                | Kind::Unavailable
+                | Kind::StageLost
+                | Kind::Loading { .. }
+                | Kind::Timeout
         );
         if !again {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
@@ -200,7 +211,7 @@ impl ApiError {
             Kind::QueueFull { retry_after } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)));
             }
-            Kind::Unavailable | Kind::Loading { .. } => {
+            Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
             }
             Kind::Authentication => {
@@ -260,6 +271,7 @@ impl From<JobError> for ApiError {
         let message = error.to_string();
         match error {
             JobError::ShuttingDown => Self::new(Kind::Unavailable, message),
+            JobError::StageLost => Self::new(Kind::StageLost, message),
             JobError::SlowClient(_) => Self::new(Kind::Timeout, message),
             JobError::Engine(_) | JobError::Panicked => Self::new(Kind::Server, message),
             JobError::Request { field, .. } => Self::new(Kind::InvalidRequest, message).at(field),

@@ -27,7 +27,7 @@ use super::options::{Limits, ServeError, ServeOptions};
 use super::tls::{Tls, TlsStream};
 use crate::log::Level;
 use crate::registry::Models;
-use crate::work::{Loading, Worker};
+use crate::work::{Failing, Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
 const SERVING_THREADS: usize = 2;
@@ -174,7 +174,7 @@ impl Server {
         let ended = watch::Sender::new(false);
         let mut drained = std::pin::pin!(drain(Arc::clone(&app), self.stop.subscribe(), limits));
         let mut log_due = tokio::time::interval(LOG_INTERVAL);
-        let mut broken = false;
+        let mut broken = None;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -182,8 +182,8 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 _ = log_due.tick() => {
                     app.tell_log();
-                    if !broken && app.is_broken() {
-                        broken = true;
+                    if broken.is_none() && app.broken().is_some() {
+                        broken = app.broken();
                         self.stop.send_replace(true);
                     }
                     continue;
@@ -226,7 +226,7 @@ impl Server {
         drop(listener);
         ended.send_replace(true);
         end(&app, &room, connections).await;
-        if broken { Err(ServeError::Broken) } else { Ok(()) }
+        broken.map_or(Ok(()), |failing| Err(ServeError::of(failing)))
     }
 }
 

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use super::tls::{TlsOptions, TlsProblem};
 use crate::log::Log;
+use crate::work::Failing;
 
 /// Values and names of a body, unless fewer are allowed. Each takes up to 200 bytes of memory, whatever it says.
 pub(crate) const VALUES_MAX: usize = 100_000;
@@ -188,12 +189,24 @@ pub enum ServeError {
     /// The engine is not usable any more, so the server has ended.
     #[error("the engine failed again and again, so the server has ended; the lines above say why")]
     Broken,
+    /// A stage of the model, in another process, was lost, so the server has ended.
+    #[error(
+        "stage_lost: a part of the model is in a process that is lost, so the server has ended"
+    )]
+    StageLost,
     /// There are too few descriptors to take connections.
     #[error("too few files may be open to take connections: raise the limit (ulimit -n): {0}")]
     Descriptors(std::io::Error),
     /// The threads that serve cannot be started.
     #[error("cannot start the server's threads: {0}")]
     Threads(std::io::Error),
+}
+
+impl ServeError {
+    /// Why a server ended whose engine is not usable any more.
+    pub(super) fn of(failing: Failing) -> Self {
+        if failing == Failing::StageLost { Self::StageLost } else { Self::Broken }
+    }
 }
 
 #[cfg(test)]

@@ -230,17 +230,17 @@ impl Models {
         }
     }
 
-    /// Whether the server is not usable any more. Of several models one that broke is unloaded, and the next request
-    /// loads it anew.
-    pub(crate) fn is_broken(&self) -> bool {
+    /// Why the server is not usable any more. Of several models one that broke is unloaded, and the next request loads
+    /// it anew.
+    pub(crate) fn broken(&self) -> Option<Failing> {
         match &self.0 {
             Kept::One(loading) => {
-                let worker = loading.worker();
-                worker.is_some_and(|worker| worker.status().failing == Some(Failing::Broken))
+                let failing = loading.worker()?.status().failing?;
+                [Failing::Broken, Failing::StageLost].into_iter().find(|it| *it == failing)
             }
             Kept::Several(several) => {
                 several.drop_broken();
-                false
+                None
             }
         }
     }

@@ -18,6 +18,8 @@ fn kind(error: &EngineError) -> Option<&'static str> {
         EngineError::Trunk(_) => "the weights of the model could not be read",
         EngineError::Gpu(GpuError::Lost(_)) => "the GPU was lost",
         EngineError::Gpu(_) | EngineError::Cuda(_) => "the GPU failed",
+        EngineError::StageLost(_) => "stage_lost: a part of the model is in a process that is lost",
+        EngineError::OnStage { .. } => "a stage of the model failed",
         EngineError::Format(_)
         | EngineError::Config { .. }
         | EngineError::Tensor { .. }
@@ -35,6 +37,9 @@ fn kind(error: &EngineError) -> Option<&'static str> {
 pub(super) fn told(error: &EngineError, id: &str) -> JobError {
     if let EngineError::Panicked = error {
         return JobError::Panicked;
+    }
+    if let EngineError::StageLost(_) = error {
+        return JobError::StageLost;
     }
     JobError::Engine(match kind(error) {
         Some(kind) => format!("{kind}; the server's log has the cause under {id}"),

@@ -362,6 +362,11 @@ pub enum JobError {
     /// The engine panicked while it worked for this job.
     #[error("the engine failed while it worked for this request; nothing of it is left, try again")]
     Panicked,
+    /// A part of the model is in a process that is lost; the server ends, to be started anew.
+    #[error(
+        "stage_lost: a part of the model is in a process that is lost; the server starts anew, try again"
+    )]
+    StageLost,
     /// What the client asked for cannot be gone on with: its constraint and its biases leave no token.
     #[error("{field}: {problem}")]
     Request {

@@ -316,7 +316,9 @@ impl Scheduler {
             EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. })
         );
         let lost = matches!(error, EngineError::Gpu(GpuError::Lost(_)));
-        self.note(if changed {
+        self.note(if matches!(error, EngineError::StageLost(_)) {
+            Failing::StageLost
+        } else if changed {
             Failing::FileChanged
         } else if lost {
             Failing::DeviceLost
@@ -325,17 +327,28 @@ impl Scheduler {
         });
     }
 
+    /// Notes a stage in another process that was lost, also where no request was on its way through it.
+    pub(super) fn note_lost_stage(&mut self) {
+        if self.status.failing == Some(Failing::StageLost) {
+            return;
+        }
+        if let Some(lost) = self.engine.stages().lost() {
+            self.shared.log(Level::Error, &format!("{lost}: the server ends"));
+            self.note(Failing::StageLost);
+            self.shared.publish(&self.status);
+        }
+    }
+
     /// Notes that requests fail; what lasts until a restart is not replaced by less.
     pub(super) fn note(&mut self, failing: Failing) {
-        let failing = match self.status.failing {
-            Some(Failing::Broken) => Failing::Broken,
-            Some(lasting @ (Failing::FileChanged | Failing::DeviceLost))
-                if failing != Failing::Broken =>
-            {
-                lasting
-            }
-            _ => failing,
-        };
+        let failing =
+            match self.status.failing {
+                Some(Failing::Broken) => Failing::Broken,
+                Some(
+                    lasting @ (Failing::FileChanged | Failing::DeviceLost | Failing::StageLost),
+                ) if failing != Failing::Broken => lasting,
+                _ => failing,
+            };
         self.status.failing = Some(failing);
         // Before the client hears of its error: one that asks for the health then is told.
         self.shared.publish_failing(failing);

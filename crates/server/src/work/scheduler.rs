@@ -176,6 +176,7 @@ impl Scheduler {
             self.shared.beat();
         }
         self.shared.tell_log();
+        self.note_lost_stage();
         self.forget_gone();
         self.serve_slots();
         self.admit();

@@ -93,6 +93,8 @@ pub enum Failing {
     FileChanged,
     /// The GPU was lost: nothing is computed until a restart.
     DeviceLost,
+    /// A stage in another process was lost: nothing is computed any more, and the server ends.
+    StageLost,
     /// The engine panicked again and again, or could not recover from a panic: the server ends.
     Broken,
     /// The engine's thread has ended.

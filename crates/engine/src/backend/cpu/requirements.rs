@@ -62,9 +62,12 @@ impl CpuOptions {
         if ends { self.logit_rows * config.vocabulary } else { 0 }
     }
 
-    /// Refuses layers that the model does not have, and what its caches cannot hold.
+    /// Refuses layers that the model does not have, and what its caches cannot hold. None, at the end of the model, are
+    /// its head alone.
     pub(super) fn check(&self, config: &ModelConfig) -> Result<(), EngineError> {
-        crate::backend::check_layers(&self.layers, config)?;
+        if !crate::backend::is_head_alone(&self.layers, config) {
+            crate::backend::check_layers(&self.layers, config)?;
+        }
         if config.takes(self.kv_type) {
             return Ok(());
         }

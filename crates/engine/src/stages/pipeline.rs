@@ -458,7 +458,7 @@ impl Pipeline {
     /// What each stage counts of experts: of now while nothing is under way, else of its last batches.
     pub(super) fn counters(&self) -> Vec<StoreCounters> {
         let now = |index: usize| {
-            let counters = match self.ask(index, &[], Command::Counters).wait() {
+            let counters = match settle(self.ask(index, &[], Command::Counters).wait()) {
                 Ok(Reply::Counters(counters)) => *counters,
                 // What is said last is no less than what was said before.
                 _ => return self.links[index].counted.experts(),

@@ -11,9 +11,7 @@ use text::sampling::{Ranked, Wanted};
 use super::bytes::{Reading, Writing};
 use super::frames::{FIRST_BYTES_MAX, FrameReader, FrameWriter, Kind};
 use super::head::HeadOrder;
-use super::messages::{
-    Ask, Batch, Beat, Done, Fault, Given, Order, Replied, read_numbers, write_numbers,
-};
+use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, write_numbers};
 use super::read_as_any;
 use super::terms::{Facts, Limits, Terms};
 use crate::backend::{Purpose, Room, SequenceId};

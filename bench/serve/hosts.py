@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-SIZES = ["--device", "cpu", "--context", "2048", "--prefill-chunk", "256"]
+SIZES = ["--context", "2048", "--prefill-chunk", "256"]
 SPACES = ["fmfirst", "fmsecond"]
 ADDRESSES = ["10.199.7.1", "10.199.7.2"]
 
@@ -64,7 +64,7 @@ class Stages:
         host = ADDRESSES[1] if self.spaces else "127.0.0.1"
         command = in_space(self.spaces and SPACES[1]) + [
             self.options.flashmoe, "stage", self.options.model, "--layers", f"{cut}:{self.layers}",
-            "--listen", f"{host}:0", "--sequences", "1", *SIZES,
+            "--listen", f"{host}:0", "--sequences", "1", "--device", "cpu", *SIZES,
         ]
         if self.tls:
             command += ["--identity", f"{self.folder}/second", "--trust", f"{self.folder}/first/certificate.pem"]
@@ -82,11 +82,11 @@ class Stages:
         self.process.wait()
 
 
-def answer(options, more, space=None):
+def answer(options, more, space=None, device="cpu"):
     """Tokens a second of an answer, and its text."""
     command = in_space(space) + [
         options.flashmoe, "run", options.model, "Tell me a long story.", "-n", str(options.tokens), "--seed", "3",
-        "--json", *SIZES, *more,
+        "--json", "--device", device, *SIZES, *more,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -125,7 +125,7 @@ def main():
             subprocess.run([options.flashmoe, "stage", "--identity", f"{folder}/{name}"], check=True, capture_output=True)
         settings = {
             "one process": lambda: answer(options, []),
-            "two stages in one process": lambda: answer(options, ["--device", "cpu,cpu"]),
+            "two stages in one process": lambda: answer(options, [], device="cpu,cpu"),
         }
 
         def processes(tls, spaces):

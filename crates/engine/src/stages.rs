@@ -139,7 +139,7 @@ impl Stages {
             return Err(EngineError::Request(found.to_owned()));
         }
         let members = std::iter::once(Member::Here(first));
-        let members = members.chain(others.into_iter().map(Member::There));
+        let members = members.chain(others.into_iter().map(Box::new).map(Member::There));
         let members = members.chain(head.map(Member::Here)).collect();
         let (inner, pass) = (Inner::several(members, model)?, InPass::new(model));
         Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
@@ -447,8 +447,14 @@ impl Stages {
     pub fn expect_rows(&mut self, rows: &[usize]) {
         match &mut self.inner {
             Inner::One(stage) => stage.backend.expect_rows(rows),
-            // What it expects is no promise; a stage that cannot be asked says so when its logits are.
-            Inner::Several(pipeline) => _ = pipeline.ask_head(HeadCommand::Expect(rows.to_vec())),
+            Inner::Several(pipeline) => {
+                // What it expects is no promise; a stage that cannot be asked says so when its logits are.
+                let pending = pipeline.ask_head(HeadCommand::Expect(rows.to_vec()));
+                if pipeline.draws_here() {
+                    // Panics go on here. Another process is not waited for.
+                    _ = settle(pending.wait());
+                }
+            }
         }
     }
 

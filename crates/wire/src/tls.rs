@@ -119,18 +119,16 @@ fn shaken(mut session: Connection, mut stream: TcpStream) -> Result<Halves, Stri
     while session.is_handshaking() || session.wants_write() {
         session.complete_io(&mut stream).map_err(|error| error.to_string())?;
     }
+    // What the other side said right behind its handshake has come with it.
+    let state = session.process_new_packets().map_err(|error| error.to_string())?;
+    let mut open = vec![0; state.plaintext_bytes_to_read()];
+    session.reader().read_exact(&mut open).map_err(|error| error.to_string())?;
     let from = stream.try_clone().map_err(|error| error.to_string())?;
     let shared = Arc::new(Shared {
         session: Mutex::new(session),
         out: Mutex::new(Out { stream, sealed: Vec::new() }),
     });
-    let reader = Opening {
-        shared: Arc::clone(&shared),
-        from,
-        sealed: vec![0; PART],
-        open: Vec::new(),
-        at: 0,
-    };
+    let reader = Opening { shared: Arc::clone(&shared), from, sealed: vec![0; PART], open, at: 0 };
     Ok((Box::new(reader), Box::new(Sealing(shared))))
 }
 

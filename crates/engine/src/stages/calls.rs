@@ -223,7 +223,7 @@ impl Pipeline {
             if link.view.shares_pages() {
                 return 0;
             }
-            match self.ask(index, &[], Command::SnapshotPages(sequence, length)).wait() {
+            match settle(self.ask(index, &[], Command::SnapshotPages(sequence, length)).wait()) {
                 Ok(Reply::Pages(pages)) => pages,
                 _ => 0,
             }

@@ -168,7 +168,7 @@ pub(super) enum Member {
     /// A device of this process.
     Here(Stage),
     /// A process that was reached.
-    There(Reached),
+    There(Box<Reached>),
 }
 
 /// What all stages of this process are made with.
@@ -219,7 +219,7 @@ impl Pipeline {
                 }
                 Member::There(reached) => {
                     let own = || Arc::new(MailboxPort(Arc::clone(&mailbox))) as Arc<dyn Port>;
-                    Link::there(reached, behind.unwrap_or_else(own), Arc::clone(&mailbox))?
+                    Link::there(*reached, behind.unwrap_or_else(own), Arc::clone(&mailbox))?
                 }
             };
             next.clone_from(&link.port);
@@ -259,6 +259,11 @@ impl Pipeline {
     /// The last stage, which has the head.
     pub(super) fn last(&self) -> usize {
         self.links.len() - 1
+    }
+
+    /// Whether the stage that has the head is of this process.
+    pub(super) fn draws_here(&self) -> bool {
+        self.links[self.last()].port.as_ref().is_some_and(|port| port.is_here())
     }
 
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
@@ -453,7 +458,7 @@ impl Pipeline {
     /// What each stage counts of experts: of now while nothing is under way, else of its last batches.
     pub(super) fn counters(&self) -> Vec<StoreCounters> {
         let now = |index: usize| {
-            let counters = match self.ask(index, &[], Command::Counters).wait() {
+            let counters = match settle(self.ask(index, &[], Command::Counters).wait()) {
                 Ok(Reply::Counters(counters)) => *counters,
                 // What is said last is no less than what was said before.
                 _ => return self.links[index].counted.experts(),

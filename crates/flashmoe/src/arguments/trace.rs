@@ -17,7 +17,7 @@ pub(crate) struct TraceArguments {
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum TraceCommand {
     /// Run a prompt and write down which experts each token chose
-    Record(TraceRecordArguments),
+    Record(Box<TraceRecordArguments>),
     /// Hit rates of each policy over slot counts
     Replay(TraceReplayArguments),
     /// Overlap of consecutive tokens, concentration, coverage, windows of 30 tokens, and what a layer says of the next

@@ -62,8 +62,12 @@ impl Drop for Running {
 
 /// A stage that listens, and its address.
 fn stage(model: &Path, layers: &str, options: &[&str]) -> (Running, String) {
+    stage_with(model, layers, &[&SIZES[..], options].concat())
+}
+
+fn stage_with(model: &Path, layers: &str, options: &[&str]) -> (Running, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
-    command.arg("stage").arg(model).args(["--layers", layers, "--sequences", "4"]).args(SIZES);
+    command.arg("stage").arg(model).args(["--layers", layers, "--sequences", "4"]);
     if !options.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
@@ -80,9 +84,18 @@ fn stage(model: &Path, layers: &str, options: &[&str]) -> (Running, String) {
 
 /// Stages of these layers, and the file that names them.
 fn stages(model: &Path, folder: &Path, layers: &[&str]) -> (Vec<Running>, PathBuf) {
+    stages_with(model, folder, layers, &SIZES)
+}
+
+fn stages_with(
+    model: &Path,
+    folder: &Path,
+    layers: &[&str],
+    sizes: &[&str],
+) -> (Vec<Running>, PathBuf) {
     let (mut children, mut text) = (Vec::new(), "silence = \"3s\"\nstart = \"20s\"\n".to_owned());
     for layers in layers {
-        let (child, address) = stage(model, layers, &["--silence", "3s"]);
+        let (child, address) = stage_with(model, layers, &[sizes, &["--silence", "3s"]].concat());
         children.push(child);
         text.push_str(&format!("[[stage]]\naddress = \"{address}\"\nlayers = \"{layers}\"\n"));
     }
@@ -117,6 +130,30 @@ fn processes_answer_as_one_does() {
             for child in &mut children {
                 assert_eq!(child.code(Duration::from_secs(5)), 0, "{case} {cut:?}: in order");
             }
+        }
+    }
+}
+
+#[test]
+fn processes_on_any_gpu_answer_as_one_does() {
+    let case = "qwen35-calm-mlx-mixed";
+    let sizes = ["--device", "gpu:0", "--context", "1024", "--prefill-chunk", "64"];
+    let model = net(case);
+    let probe = [&["plan", model.to_str().unwrap()], &sizes[..]].concat();
+    let found = Command::new(env!("CARGO_BIN_EXE_flashmoe")).args(probe).output().unwrap();
+    if !found.status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
+        let said = String::from_utf8_lossy(&found.stderr);
+        assert!(said.contains("Vulkan") || said.contains("GPU"), "{said}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let reference = Scored::compute(case, &sizes);
+    for cut in [&["1:4"][..], &["2:3", "3:4"]] {
+        let (mut children, file) = stages_with(&net(case), folder.path(), cut, &sizes);
+        let options = [&sizes[..], &["--stages", file.to_str().unwrap()]].concat();
+        assert!(Scored::compute(case, &options) == reference, "{cut:?}: the bits differ");
+        for child in &mut children {
+            assert_eq!(child.code(Duration::from_secs(5)), 0, "{cut:?}: in order");
         }
     }
 }

@@ -27,7 +27,7 @@ use super::options::{Limits, ServeError, ServeOptions};
 use super::tls::{Tls, TlsStream};
 use crate::log::Level;
 use crate::registry::Models;
-use crate::work::{Failing, Loading, Worker};
+use crate::work::{Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
 const SERVING_THREADS: usize = 2;

@@ -69,6 +69,29 @@ fn both_sides_speak_at_the_same_time() {
     }
 }
 
+/// With TLS 1.3 it may come in one piece with the end of the handshake.
+#[test]
+fn what_is_said_right_behind_the_handshake_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| identity(folder.path(), name));
+    let own = credentials(&a, &b);
+    for _ in 0..100 {
+        let listener = Listener::bind("127.0.0.1:0", Some(credentials(&b, &a))).unwrap();
+        let address = listener.address().unwrap().to_string();
+        let answering = thread::spawn(move || {
+            let (stream, from) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut far = listener.secure(stream, from).unwrap();
+            let mut said = [0; 5];
+            far.reader.read_exact(&mut said).unwrap();
+            said
+        });
+        let mut near = connect(&address, Some(&own), PATIENCE).unwrap();
+        near.writer.write_all(b"hello").unwrap();
+        assert_eq!(&answering.join().unwrap(), b"hello");
+    }
+}
+
 #[test]
 fn who_is_not_trusted_gets_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -118,6 +118,15 @@ class Server:
         finally:
             connection.close()
 
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
     def facts(self):
         """Threads and descriptors."""
         place = pathlib.Path(f"/proc/{self.child.pid}")
@@ -447,6 +456,10 @@ def campaign(options, servers, mounts, folder):
     time.sleep(1)
     for server in servers:
         campaign.probe(server, "all")
+        # What a file system did for a moment is no reason for a restart.
+        status, health = server.get("/health")
+        if status != 200:
+            campaign.complain(f"{server.name}: /health {status} {health}")
     after = [server.facts() for server in servers]
     for server, (threads, files), (threads_then, files_then) in zip(servers, before, after):
         if threads_then > threads + 2 or files_then > files + 10:

@@ -377,7 +377,7 @@ class Campaign:
         if self.mounts:
             kinds += [(self.shared, 2), (self.local, 1), (self.weights, 1), (self.descriptors, 1), (self.threads, 1)]
         kinds = [(kind, weight) for kind, weight in kinds if only in (None, kind.__name__)]
-        clients = [threading.Thread(target=self.client, args=(index,)) for index in range(self.clients)]
+        clients = [threading.Thread(target=self.client, args=(index,), daemon=True) for index in range(self.clients)]
         for client in clients:
             client.start()
         begun, done = time.time(), 0

@@ -118,6 +118,15 @@ class Server:
         finally:
             connection.close()
 
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
     def facts(self):
         """Threads and descriptors."""
         place = pathlib.Path(f"/proc/{self.child.pid}")
@@ -368,7 +377,7 @@ class Campaign:
         if self.mounts:
             kinds += [(self.shared, 2), (self.local, 1), (self.weights, 1), (self.descriptors, 1), (self.threads, 1)]
         kinds = [(kind, weight) for kind, weight in kinds if only in (None, kind.__name__)]
-        clients = [threading.Thread(target=self.client, args=(index,)) for index in range(self.clients)]
+        clients = [threading.Thread(target=self.client, args=(index,), daemon=True) for index in range(self.clients)]
         for client in clients:
             client.start()
         begun, done = time.time(), 0
@@ -447,6 +456,10 @@ def campaign(options, servers, mounts, folder):
     time.sleep(1)
     for server in servers:
         campaign.probe(server, "all")
+        # What a file system did for a moment is no reason for a restart.
+        status, health = server.get("/health")
+        if status != 200:
+            campaign.complain(f"{server.name}: /health {status} {health}")
     after = [server.facts() for server in servers]
     for server, (threads, files), (threads_then, files_then) in zip(servers, before, after):
         if threads_then > threads + 2 or files_then > files + 10:

@@ -10,7 +10,9 @@ use super::JobError;
 /// The kind of a failure; `None` where its own words are of the request alone.
 fn kind(error: &EngineError) -> Option<&'static str> {
     Some(match error {
-        EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. }) => {
+        EngineError::Store(StoreError::Read { cause: ReadCause::Changed(change), .. })
+            if change.is_known() =>
+        {
             "a file of the model changed while it was served"
         }
         EngineError::Store(StoreError::Read { .. }) => "an expert of the model could not be read",
@@ -45,4 +47,32 @@ pub(super) fn told(error: &EngineError, id: &str) -> JobError {
         Some(kind) => format!("{kind}; the server's log has the cause under {id}"),
         None => error.to_string(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use store::io::FileChange;
+    use store::{ExpertId, LayerId};
+
+    use super::*;
+
+    /// A file system that fails for a moment says nothing of the file, and asks for no restart.
+    #[test]
+    fn a_file_whose_times_cannot_be_read_has_not_changed() {
+        let read = |change| {
+            let cause = ReadCause::Changed(change);
+            let (layer, expert) = (LayerId(1), ExpertId(2));
+            let path = "model.safetensors".into();
+            EngineError::Store(StoreError::Read {
+                path,
+                offset: 0,
+                length: 1,
+                layer,
+                expert,
+                cause,
+            })
+        };
+        assert!(told(&read(FileChange::Unknown), "7").to_string().contains("could not be read"));
+        assert!(told(&read(FileChange::Modified), "7").to_string().contains("changed"));
+    }
 }

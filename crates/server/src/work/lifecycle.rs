@@ -313,7 +313,8 @@ impl Scheduler {
     fn note_failing(&mut self, error: &EngineError) {
         let changed = matches!(
             error,
-            EngineError::Store(StoreError::Read { cause: ReadCause::Changed(_), .. })
+            EngineError::Store(StoreError::Read { cause: ReadCause::Changed(change), .. })
+                if change.is_known()
         );
         let lost = matches!(error, EngineError::Gpu(GpuError::Lost(_)));
         self.note(if matches!(error, EngineError::StageLost(_)) {

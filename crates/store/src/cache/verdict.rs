@@ -37,7 +37,7 @@ pub(crate) fn judge(files: &FileSet, mut request: ReadRequest, outcome: Outcome)
                 request.attempts += 1;
                 return Verdict::Again { request, moved: 0 };
             }
-            let cause = match files.change(request.file) {
+            let cause = match files.change(request.file).filter(|change| change.is_known()) {
                 Some(change) => ReadCause::Changed(change),
                 None if passing => ReadCause::Interrupted(request.attempts),
                 None => ReadCause::System(number),

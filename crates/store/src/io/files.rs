@@ -178,7 +178,9 @@ impl FileSet {
         let open = self.get(file);
         match Identity::at(&open.path) {
             Ok(named) if named.is_same_file(&open.identity) => None,
-            _ => Some(FileChange::Replaced),
+            Ok(_) => Some(FileChange::Replaced),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(FileChange::Replaced),
+            Err(_) => Some(FileChange::Unknown),
         }
     }
 

@@ -21,6 +21,15 @@ pub enum FileChange {
     Modified,
     /// Another file, or none, bears its name.
     Replaced,
+    /// Its size and times could not be read: what the file system does for now says nothing of the file.
+    Unknown,
+}
+
+impl FileChange {
+    /// Whether something happened to the file, which then stays so.
+    pub fn is_known(self) -> bool {
+        self != Self::Unknown
+    }
 }
 
 impl fmt::Display for FileChange {
@@ -31,6 +40,7 @@ impl fmt::Display for FileChange {
             }
             Self::Modified => out.write_str("the file was modified since it was opened"),
             Self::Replaced => out.write_str("the file was replaced or removed since it was opened"),
+            Self::Unknown => out.write_str("size and times of the file cannot be read"),
         }
     }
 }
@@ -62,7 +72,7 @@ impl Identity {
     /// where these differ, they explain it, and the time of modification has to do.
     pub(crate) fn change(&self, file: &File) -> Option<FileChange> {
         let before = &self.0;
-        let Ok(now) = facts(file) else { return Some(FileChange::Replaced) };
+        let Ok(now) = facts(file) else { return Some(FileChange::Unknown) };
         if now.length != before.length {
             return Some(FileChange::Resized { before: before.length, now: now.length });
         }

@@ -295,7 +295,8 @@ fn a_stage_that_says_what_is_no_message_is_lost() {
 /// A stage that is left alone ends, whether its first process goes, stops or says what is no message.
 #[test]
 fn a_stage_whose_first_process_is_lost_ends() {
-    let ends: [(&str, fn(&mut TcpStream)); 3] = [
+    type End = fn(&mut TcpStream);
+    let ends: [(&str, End); 3] = [
         ("goes", |stream| stream.shutdown(Shutdown::Both).unwrap()),
         ("stops", |_| {}),
         ("says garbage", |stream| stream.write_all(&[0xee; 100]).unwrap()),

@@ -78,6 +78,7 @@ impl Identity {
         matches!(access(&self.key()), Ok(Access::Others))
     }
 
+    #[cfg(not(target_os = "macos"))]
     pub(crate) fn texts(&self) -> Result<[(PathBuf, Vec<u8>); 2], WireError> {
         let of = |file: PathBuf| read(&file).map(|text| (file, text));
         Ok([of(self.certificate())?, of(self.key())?])
@@ -91,6 +92,7 @@ pub struct Trusted {
     pub files: Vec<PathBuf>,
 }
 
+#[cfg(not(target_os = "macos"))]
 impl Trusted {
     pub(crate) fn texts(&self) -> Result<Vec<(PathBuf, Vec<u8>)>, WireError> {
         self.files.iter().map(|file| read(file).map(|text| (file.clone(), text))).collect()

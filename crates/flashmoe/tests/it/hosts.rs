@@ -181,6 +181,7 @@ fn every_cut_of_the_demo_model_says_the_same() {
 }
 
 /// Makes an identity; its certificate.
+#[cfg(not(target_os = "macos"))]
 fn identity(folder: &Path, name: &str) -> (String, String) {
     let own = folder.join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));

@@ -347,7 +347,7 @@ class Campaign:
             mount.say(self.random.choice(["eio 1", "eio 0.05"]))
             time.sleep(self.random.uniform(0.1, 0.6))
             mount.say("well")
-        # A read that failed is told to every request that waits for it, also to one that came while it was under way.
+        # A read that failed ends every request that waits for it, also one that came while it was under way.
         time.sleep(0.1)
         self.probe(self.servers[0], "model eio")
 

@@ -110,7 +110,7 @@ impl Stages {
         Ok(Self { inner, pass, marks: Vec::new(), ranks: [None; 3] })
     }
 
-    /// As [`Stages::new`], of which those between the first and the last are processes that were reached. The last,
+    /// As [`Stages::new`]; those between the first and the last are processes that were reached. The last,
     /// `head`, has no layers and what is behind them all: the norm and the head; without one the last process has them.
     ///
     /// # Errors

@@ -175,7 +175,7 @@ impl Port for Connected {
             self.say(Kind::Bye, |_| {});
             let (over, changed) = &self.over;
             let over = hold(over);
-            // Without its answer the stage is told by the end of the connection.
+            // Without its answer the stage learns it from the end of the connection.
             _ = changed.wait_timeout_while(over, GOODBYE, |over| !*over);
         }
         (self.end)();

@@ -10,7 +10,7 @@ use crate::EngineError;
 use crate::backend::SnapshotPart;
 use crate::sequences::{Distant, Held, SnapshotShare};
 
-/// Numbers that nothing in the first process holds any more, until the stage is told.
+/// Numbers that nothing in the first process holds any more, until the stage hears of it.
 #[derive(Default)]
 pub(super) struct Forgotten {
     numbers: Mutex<Vec<u64>>,

@@ -76,7 +76,7 @@ pub(in crate::work::disk) struct Reader {
     patience: Arc<Mutex<Patience>>,
 }
 
-/// How long the engine can wait: up to [`STALL`], of which [`SHARE`] of the time that passes is made.
+/// How long the engine can wait: up to [`STALL`]. What was spent comes back as [`SHARE`] of the time that passes.
 struct Patience {
     left: Duration,
     counted: Instant,
@@ -282,12 +282,12 @@ impl Read for Stream {
 mod tests {
     use super::*;
 
-    /// A folder whose file system answers when it is let.
-    struct Hung(Mutex<Receiver<()>>, usize);
+    /// A folder with a file of so many bytes, which is waited for before an answer and between parts.
+    struct Waited(usize, Box<dyn Fn() + Send + Sync>);
 
-    impl Source for Hung {
+    impl Source for Waited {
         fn find(&self, _: Domain, prompt: &[u32], _: usize) -> Option<usize> {
-            let _let = self.0.lock().unwrap().recv();
+            (self.1)();
             Some(prompt.len())
         }
 
@@ -297,18 +297,27 @@ mod tests {
             _: &[u32],
             take: &mut dyn FnMut(&mut dyn Read) -> io::Result<Taken>,
         ) -> io::Result<()> {
-            let bytes = vec![7; self.1];
+            let bytes = vec![7; self.0];
             let mut left = bytes.as_slice();
             while take(&mut left)? == Taken::Part {
-                let _let = self.0.lock().unwrap().recv();
+                (self.1)();
             }
             Ok(())
         }
     }
 
+    fn waited(bytes: usize, wait: impl Fn() + Send + Sync + 'static) -> Reader {
+        Reader::start(Arc::new(Waited(bytes, Box::new(wait)))).unwrap()
+    }
+
+    /// One whose file system answers when it is let.
     fn hung(bytes: usize) -> (Reader, Sender<()>) {
         let (allow, allowed) = channel();
-        (Reader::start(Arc::new(Hung(Mutex::new(allowed), bytes))).unwrap(), allow)
+        let allowed = Mutex::new(allowed);
+        let wait = move || {
+            let _let = allowed.lock().unwrap().recv();
+        };
+        (waited(bytes, wait), allow)
     }
 
     #[test]
@@ -332,32 +341,9 @@ mod tests {
         assert_eq!(again, Some(2), "it answers again");
     }
 
-    /// A folder that takes its time for everything.
-    struct Slow(Duration);
-
-    impl Source for Slow {
-        fn find(&self, _: Domain, prompt: &[u32], _: usize) -> Option<usize> {
-            std::thread::sleep(self.0);
-            Some(prompt.len())
-        }
-
-        fn read(
-            &self,
-            _: Domain,
-            _: &[u32],
-            take: &mut dyn FnMut(&mut dyn Read) -> io::Result<Taken>,
-        ) -> io::Result<()> {
-            let mut left = [7; 100].as_slice();
-            while take(&mut left)? == Taken::Part {
-                std::thread::sleep(self.0);
-            }
-            Ok(())
-        }
-    }
-
     #[test]
     fn a_folder_that_is_slow_holds_the_engine_for_a_stall_and_then_for_a_share() {
-        let reader = Reader::start(Arc::new(Slow(Duration::from_millis(300)))).unwrap();
+        let reader = waited(100, || std::thread::sleep(Duration::from_millis(300)));
         let begun = Instant::now();
         let (mut found, mut read) = (0, 0);
         for _ in 0..20 {

@@ -19,6 +19,7 @@ mod pass;
 mod pipeline;
 mod port;
 pub mod remote;
+mod wait;
 mod worker;
 
 use std::io::{self, Read};

@@ -21,6 +21,7 @@ use super::calls::settle;
 use super::command::{Command, Reply};
 use super::port::{MailboxPort, Port, ThreadPort, View};
 use super::remote::{Reached, StageLost};
+use super::wait::Waits;
 use super::worker::{Fittings, Worker};
 use crate::EngineError;
 use crate::backend::{Backend, Purpose, Run, SequenceId, Snapshot};
@@ -200,12 +201,13 @@ impl Pipeline {
     /// # Errors
     /// No thread can be started, or a device cannot be used from another.
     pub(super) fn start(members: Vec<Member>, common: &Common<'_>) -> Result<Self, EngineError> {
-        let mailbox = Arc::new(Mailbox::default());
         let fixed = members.iter().map(|member| match member {
             Member::Here(stage) => Fixed::of(stage.backend.as_ref()),
             Member::There(reached) => reached.facts().fixed,
         });
         let fixed = fixed.reduce(Fixed::and).expect("a model has a layer");
+        let waits = Waits::of(fixed.answers_replay, members.len());
+        let mailbox = Arc::new(Mailbox::new(waits));
         let batches = BATCHES_A_STAGE * members.len();
         let mut links = Vec::with_capacity(members.len());
         let mut next: Option<Arc<dyn Port>> = None;

@@ -15,12 +15,12 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use store::{LayerId, timeline};
 
-use super::batch::{Counted, Failure, Mailbox, Marked, Message, Moving, Ticket};
+use super::batch::{Counted, Failure, Mailbox, Marked, Message, Moving, Order, Ticket};
 use super::layer::run_layer;
 use super::port::Port;
 use crate::EngineError;
@@ -64,6 +64,8 @@ pub(super) struct Worker {
     steps: VecDeque<Box<Moving>>,
     prompts: VecDeque<Box<Moving>>,
     current: Option<Current>,
+    /// What came while a step that was begun ahead was awaited, at most as many as the inbox takes.
+    deferred: VecDeque<Message>,
     /// The finished batch whose logits may be asked for: the device computes no other.
     holds: Option<Ticket>,
     /// Sequences that a failure has left in between, and whether that was a panic.
@@ -96,6 +98,7 @@ impl Worker {
             steps: VecDeque::new(),
             prompts: VecDeque::new(),
             current: None,
+            deferred: VecDeque::new(),
             holds: None,
             undefined: Vec::new(),
             broken: None,
@@ -108,6 +111,10 @@ impl Worker {
     /// Works until no thread can send anything any more.
     pub(super) fn run(mut self) {
         loop {
+            if let Some(message) = self.deferred.pop_front() {
+                self.take(message);
+                continue;
+            }
             match self.fittings.inbox.try_recv() {
                 Ok(message) => {
                     self.take(message);
@@ -119,14 +126,20 @@ impl Worker {
             if self.work() {
                 continue;
             }
-            let waits = Instant::now();
-            let Ok(message) = self.fittings.inbox.recv() else { return };
-            let (mailbox, counted) = (&self.fittings.mailbox, &self.fittings.counted);
-            if self.holds.is_none() && mailbox.under_way.load(Ordering::Relaxed) > 0 {
-                Counted::add(&counted.waited_ns, waits);
-            }
+            let Ok(message) = self.receive() else { return };
             self.take(message);
         }
+    }
+
+    /// The next message, however long that takes.
+    fn receive(&mut self) -> Result<Message, RecvError> {
+        let Fittings { inbox, mailbox, counted, .. } = &self.fittings;
+        let began = Instant::now();
+        let message = mailbox.waits.receive(inbox)?;
+        if self.holds.is_none() && mailbox.under_way.load(Ordering::Relaxed) > 0 {
+            Counted::add(&counted.waited_ns, began);
+        }
+        Ok(message)
     }
 
     /// Fails all that comes: the device cannot be used from this thread.
@@ -145,6 +158,7 @@ impl Worker {
                 self.make_way();
                 call(self);
             }
+            Message::Ahead(order) => self.begin_ahead(order),
             Message::Batch(moving) if moving.failure.is_some() => self.pass_on(moving),
             Message::Batch(moving) => match moving.order.purpose {
                 Purpose::Answers => self.steps.push_back(moving),
@@ -164,10 +178,7 @@ impl Worker {
         // A device may have to finish the batch that it has.
         if due && !self.steps.is_empty() && self.make_way() {
             if let Some(moving) = self.steps.pop_front() {
-                let began = Instant::now();
-                self.step(moving);
-                Counted::add(&self.fittings.counted.busy_ns, began);
-                (self.step_time, self.since_step) = (began.elapsed(), Duration::ZERO);
+                self.step(moving, None);
             }
             return true;
         }
@@ -181,15 +192,29 @@ impl Worker {
         true
     }
 
-    /// A step of answers, from its first layer here to its last.
-    fn step(&mut self, mut moving: Box<Moving>) {
+    /// A step of answers, from its first layer here to its last; `begun` where it was begun ahead.
+    fn step(&mut self, moving: Box<Moving>, begun: Option<Result<(), Failure>>) {
+        let began = Instant::now();
         let numbers = [("answers", moving.order.runs.len() as u64), ("", 0), ("", 0)];
         let _span = timeline::span("decode step, one stage", numbers);
-        if let Some(error) = self.refused(&moving) {
-            return self.end_with(moving, error);
-        }
-        if let Err(failure) = self.begin(&mut moving) {
+        self.step_layers(moving, begun);
+        Counted::add(&self.fittings.counted.busy_ns, began);
+        (self.step_time, self.since_step) = (began.elapsed(), Duration::ZERO);
+    }
+
+    fn step_layers(&mut self, mut moving: Box<Moving>, begun: Option<Result<(), Failure>>) {
+        let begun = match begun {
+            Some(begun) => begun.and_then(|()| self.take_over(&moving)),
+            None => match self.refused(&moving.order) {
+                Some(error) => return self.end_with(moving, error),
+                None => self.begin(&mut moving),
+            },
+        };
+        if let Err(failure) = begun {
             return self.fail(moving, self.fittings.layers.start, failure);
+        }
+        if let Some(next) = &self.fittings.next {
+            next.send(Message::Ahead(Arc::clone(&moving.order)));
         }
         for layer in self.fittings.layers.clone() {
             if let Err(failure) = self.layer(&moving, layer) {
@@ -199,6 +224,36 @@ impl Worker {
         self.end(moving);
     }
 
+    /// Where there is nothing else to do: begins a step that the stage before computes, and awaits it. What comes
+    /// meanwhile waits until the step has ended here. The device is as for any step, so that nothing else may use it.
+    fn begin_ahead(&mut self, order: Arc<Order>) {
+        let busy = self.holds.is_some()
+            || self.current.is_some()
+            || !(self.steps.is_empty() && self.prompts.is_empty() && self.deferred.is_empty());
+        if busy || self.refused(&order).is_some() {
+            return;
+        }
+        let begun = self.begin_here(&order);
+        let mut later = VecDeque::new();
+        loop {
+            match self.receive() {
+                Ok(Message::Batch(moving)) if moving.order.ticket == order.ticket => {
+                    if moving.failure.is_some() {
+                        self.give_up(self.fittings.layers.start);
+                        self.pass_on(moving);
+                    } else {
+                        self.step(moving, Some(begun));
+                    }
+                    break;
+                }
+                Ok(message) => later.push_back(message),
+                // Nothing can be asked of the device any more.
+                Err(RecvError) => return,
+            }
+        }
+        self.deferred = later;
+    }
+
     /// The next layer of the prompt in progress, or of the next.
     fn layer_of_prompt(&mut self) {
         let mut current = match self.current.take() {
@@ -206,7 +261,7 @@ impl Worker {
             None => {
                 let Some(mut moving) = self.prompts.pop_front() else { return };
                 let layer = self.fittings.layers.start;
-                if let Some(error) = self.refused(&moving) {
+                if let Some(error) = self.refused(&moving.order) {
                     return self.end_with(moving, error);
                 }
                 if let Err(failure) = self.begin(&mut moving) {
@@ -257,8 +312,7 @@ impl Worker {
     }
 
     /// Why a batch need not be begun.
-    fn refused(&self, moving: &Moving) -> Option<EngineError> {
-        let order = &moving.order;
+    fn refused(&self, order: &Order) -> Option<EngineError> {
         let mut lost = self.undefined.iter().filter(|(it, _)| order.sequences().contains(it));
         match lost.next() {
             Some((_, true)) => return Some(EngineError::Panicked),
@@ -293,24 +347,35 @@ impl Worker {
 
     fn begin(&mut self, moving: &mut Moving) -> Result<(), Failure> {
         let order = Arc::clone(&moving.order);
-        let (sequences, first) = (order.sequences(), self.fittings.embedding.is_some());
+        let first = self.fittings.embedding.is_some();
         moving.changed |= !first || !order.kept.is_empty();
-        let residual = &moving.residual;
-        let begun = self.guarded(&sequences, |it| {
+        let begun = self.begin_here(&order).and_then(|()| self.take_over(moving));
+        moving.changed |= !matches!(begun, Err(Failure::Error(_)));
+        begun
+    }
+
+    /// What of a beginning needs nothing of the stage before.
+    fn begin_here(&mut self, order: &Order) -> Result<(), Failure> {
+        self.guarded(&order.sequences(), |it| {
             for &(sequence, tokens) in &order.kept {
                 it.fittings.backend.keep_first(sequence, tokens)?;
             }
             it.begin_batch(&order.runs(), order.purpose)?;
+            let sequences = it.fittings.backend.sequences_mut();
+            order.marks.iter().try_for_each(|&run| sequences.mark(run))
+        })
+    }
+
+    /// What the first layer here begins with.
+    fn take_over(&mut self, moving: &Moving) -> Result<(), Failure> {
+        self.guarded(&moving.order.sequences(), |it| {
             let Fittings { backend, embedding, .. } = &mut it.fittings;
-            order.marks.iter().try_for_each(|&run| backend.sequences_mut().mark(run))?;
             match *embedding {
                 Some(table) => backend.embed(table),
-                None => backend.write_residual(residual)?,
+                None => backend.write_residual(&moving.residual)?,
             }
             Ok(())
-        });
-        moving.changed |= !matches!(begun, Err(Failure::Error(_)));
-        begun
+        })
     }
 
     /// One layer of the batch that the device has.
@@ -369,14 +434,18 @@ impl Worker {
     fn fail(&mut self, mut moving: Box<Moving>, layer: usize, failure: Failure) {
         if moving.changed && matches!(failure, Failure::Error(_)) {
             // A panic has made the device anew already.
-            let layer = LayerId(layer as u16);
-            _ = self.guarded(&[], |it| {
-                it.fittings.backend.give_up(layer);
-                Ok(())
-            });
+            self.give_up(layer);
         }
         moving.failure = Some(failure);
         self.pass_on(moving);
+    }
+
+    /// Has the device forget its batch, before `layer`.
+    fn give_up(&mut self, layer: usize) {
+        _ = self.guarded(&[], |it| {
+            it.fittings.backend.give_up(LayerId(layer as u16));
+            Ok(())
+        });
     }
 
     /// Gives a batch to the next stage, or to the engine's thread.

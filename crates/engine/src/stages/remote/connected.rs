@@ -156,8 +156,8 @@ impl Port for Connected {
             Message::Batch(moving) => self.send_batch(moving),
             Message::Ask(asked) => self.send_ask(asked),
             Message::Release(Ticket(ticket)) => self.say(Kind::Release, |to| to.long(ticket)),
-            // Stages of this process alone are sent closures.
-            Message::Call(_) => {}
+            // Stages of this process alone are sent closures, and begin ahead.
+            Message::Call(_) | Message::Ahead(_) => {}
         }
     }
 

@@ -314,6 +314,8 @@ impl Engine {
                 let found = "other batches are under way: collect them first".to_owned();
                 return Err(EngineError::Request(found));
             }
+            // Logits of the batch before are not asked for any more: the last stage can begin this one ahead.
+            pipeline.release();
             let ticket = self.submit(runs, purpose, &[])?;
             return self.await_batch(ticket, cancel, layers_done);
         }

@@ -11,6 +11,7 @@
 //! it another computes the next ([`Stages::submit`], [`Stages::collect`]): as many batches as there are stages keep all
 //! of them busy.
 
+mod ahead;
 mod batch;
 mod calls;
 mod command;

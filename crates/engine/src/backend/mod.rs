@@ -16,6 +16,7 @@ pub mod gpu;
 mod ngram_rows;
 mod prepared;
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,6 +104,11 @@ fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), 
     }
     Ok(())
 }
+
+/// What a device leaves to the next of a step that it still computes: the next one goes on behind it, and its thread
+/// waits for neither. Devices of one kind understand each other's.
+#[derive(Clone)]
+pub struct Crossing(Arc<dyn Any + Send + Sync>);
 
 /// A device that runs models, or a range of a model's layers ([`crate::stages`]). Layers have the model's numbers.
 pub trait Backend {
@@ -233,6 +239,20 @@ pub trait Backend {
     /// As [`Backend::read_residual`].
     fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
         let _ = from;
+        Err(EngineError::Request(WHOLE_MODELS.to_owned()))
+    }
+    /// What the step just ended by [`Backend::commit`] will leave, where the device behind can wait for it by itself.
+    /// Such a step may still fail: [`Backend::read_residual`] says so.
+    fn residual_ahead(&mut self) -> Option<Crossing> {
+        None
+    }
+    /// As [`Backend::write_residual`], of a step that the device before still computes: what follows in this batch runs
+    /// behind it.
+    ///
+    /// # Errors
+    /// As [`Backend::read_residual`].
+    fn follow(&mut self, crossing: &Crossing) -> Result<(), EngineError> {
+        let _ = crossing;
         Err(EngineError::Request(WHOLE_MODELS.to_owned()))
     }
     /// Turns a model's operations into launches. Asked once, before the first batch, of a device that serves all of

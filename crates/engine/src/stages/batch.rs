@@ -15,7 +15,7 @@ use super::command::Asked;
 use super::wait::Waits;
 use super::worker::Worker;
 use crate::EngineError;
-use crate::backend::{Cancel, Purpose, Run, SequenceId};
+use crate::backend::{Cancel, Crossing, Purpose, Run, SequenceId};
 use crate::model::StageTimes;
 use crate::sequences::SnapshotShare;
 
@@ -101,6 +101,8 @@ pub(super) enum Message {
     Call(Box<dyn FnOnce(&mut Worker) + Send>),
     /// A step that the stage before has begun, and will send.
     Ahead(Arc<Order>),
+    /// What that step will leave: the stage before computes it.
+    Follow(Ticket, Crossing),
     /// A batch, from the engine's thread or the stage before.
     Batch(Box<Moving>),
     /// To the last stage: logits of this batch are not asked for any more.

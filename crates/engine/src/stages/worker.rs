@@ -20,11 +20,14 @@ use std::time::{Duration, Instant};
 
 use store::{LayerId, timeline};
 
+use super::ahead::Ahead;
 use super::batch::{Counted, Failure, Mailbox, Marked, Message, Moving, Order, Ticket};
 use super::layer::run_layer;
 use super::port::Port;
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, SnapshotPart, Suspended};
+use crate::backend::{
+    Backend, Cancel, Crossing, Purpose, Run, SequenceId, SnapshotPart, Suspended,
+};
 use crate::model::Clock;
 use crate::model::program::Program;
 use crate::sequences::SnapshotShare;
@@ -60,12 +63,14 @@ pub(super) struct Fittings {
 
 /// The state of a stage's thread.
 pub(super) struct Worker {
-    fittings: Fittings,
+    pub(super) fittings: Fittings,
     steps: VecDeque<Box<Moving>>,
     prompts: VecDeque<Box<Moving>>,
     current: Option<Current>,
+    /// A step that the stage before has begun, and what it will leave; no batch waits here before it.
+    pub(super) coming: Option<(Arc<Order>, Option<Crossing>)>,
     /// What came while a step that was begun ahead was awaited, at most as many as the inbox takes.
-    deferred: VecDeque<Message>,
+    pub(super) deferred: VecDeque<Message>,
     /// The finished batch whose logits may be asked for: the device computes no other.
     holds: Option<Ticket>,
     /// Sequences that a failure has left in between, and whether that was a panic.
@@ -98,6 +103,7 @@ impl Worker {
             steps: VecDeque::new(),
             prompts: VecDeque::new(),
             current: None,
+            coming: None,
             deferred: VecDeque::new(),
             holds: None,
             undefined: Vec::new(),
@@ -131,8 +137,19 @@ impl Worker {
         }
     }
 
+    /// Whether the device has no batch of which something may be asked.
+    pub(super) fn may_compute(&self) -> bool {
+        self.holds.is_none()
+    }
+
+    /// Whether no batch waits here to be computed.
+    pub(super) fn is_idle(&self) -> bool {
+        let waiting = self.steps.len() + self.prompts.len() + self.deferred.len();
+        waiting == 0 && self.current.is_none()
+    }
+
     /// The next message, however long that takes.
-    fn receive(&mut self) -> Result<Message, RecvError> {
+    pub(super) fn receive(&mut self) -> Result<Message, RecvError> {
         let Fittings { inbox, mailbox, counted, .. } = &self.fittings;
         let began = Instant::now();
         let message = mailbox.waits.receive(inbox)?;
@@ -158,13 +175,21 @@ impl Worker {
                 self.make_way();
                 call(self);
             }
-            Message::Ahead(order) => self.begin_ahead(order),
+            Message::Ahead(order) => self.note_coming(order),
+            Message::Follow(ticket, crossing) => self.note_crossing(ticket, crossing),
             Message::Batch(moving) if moving.failure.is_some() => self.pass_on(moving),
-            Message::Batch(moving) => match moving.order.purpose {
-                Purpose::Answers => self.steps.push_back(moving),
-                Purpose::Prompt => self.prompts.push_back(moving),
-            },
-            Message::Release(ticket) => self.release(Some(ticket)),
+            Message::Batch(moving) => {
+                // It has come, or another is before it.
+                self.coming = None;
+                match moving.order.purpose {
+                    Purpose::Answers => self.steps.push_back(moving),
+                    Purpose::Prompt => self.prompts.push_back(moving),
+                }
+            }
+            Message::Release(ticket) => {
+                self.release(Some(ticket));
+                self.begin_coming();
+            }
         }
     }
 
@@ -192,19 +217,21 @@ impl Worker {
         true
     }
 
-    /// A step of answers, from its first layer here to its last; `begun` where it was begun ahead.
-    fn step(&mut self, moving: Box<Moving>, begun: Option<Result<(), Failure>>) {
+    /// A step of answers, from its first layer here to its last, or what of it was not done ahead.
+    pub(super) fn step(&mut self, moving: Box<Moving>, ahead: Option<Ahead>) {
         let began = Instant::now();
         let numbers = [("answers", moving.order.runs.len() as u64), ("", 0), ("", 0)];
         let _span = timeline::span("decode step, one stage", numbers);
-        self.step_layers(moving, begun);
+        self.step_layers(moving, ahead);
         Counted::add(&self.fittings.counted.busy_ns, began);
         (self.step_time, self.since_step) = (began.elapsed(), Duration::ZERO);
     }
 
-    fn step_layers(&mut self, mut moving: Box<Moving>, begun: Option<Result<(), Failure>>) {
-        let begun = match begun {
-            Some(begun) => begun.and_then(|()| self.take_over(&moving)),
+    fn step_layers(&mut self, mut moving: Box<Moving>, ahead: Option<Ahead>) {
+        let begun = match ahead {
+            Some(Ahead::Computed) => return self.leave(moving),
+            Some(Ahead::Failed(layer, failure)) => return self.fail(moving, layer, failure),
+            Some(Ahead::Begun) => self.take_over(&moving),
             None => match self.refused(&moving.order) {
                 Some(error) => return self.end_with(moving, error),
                 None => self.begin(&mut moving),
@@ -213,45 +240,10 @@ impl Worker {
         if let Err(failure) = begun {
             return self.fail(moving, self.fittings.layers.start, failure);
         }
-        if let Some(next) = &self.fittings.next {
-            next.send(Message::Ahead(Arc::clone(&moving.order)));
+        match self.compute(&moving.order) {
+            Ok(()) => self.leave(moving),
+            Err((layer, failure)) => self.fail(moving, layer, failure),
         }
-        for layer in self.fittings.layers.clone() {
-            if let Err(failure) = self.layer(&moving, layer) {
-                return self.fail(moving, layer, failure);
-            }
-        }
-        self.end(moving);
-    }
-
-    /// Where there is nothing else to do: begins a step that the stage before computes, and awaits it. What comes
-    /// meanwhile waits until the step has ended here. The device is as for any step, so that nothing else may use it.
-    fn begin_ahead(&mut self, order: Arc<Order>) {
-        let busy = self.holds.is_some()
-            || self.current.is_some()
-            || !(self.steps.is_empty() && self.prompts.is_empty() && self.deferred.is_empty());
-        if busy || self.refused(&order).is_some() {
-            return;
-        }
-        let begun = self.begin_here(&order);
-        let mut later = VecDeque::new();
-        loop {
-            match self.receive() {
-                Ok(Message::Batch(moving)) if moving.order.ticket == order.ticket => {
-                    if moving.failure.is_some() {
-                        self.give_up(self.fittings.layers.start);
-                        self.pass_on(moving);
-                    } else {
-                        self.step(moving, Some(begun));
-                    }
-                    break;
-                }
-                Ok(message) => later.push_back(message),
-                // Nothing can be asked of the device any more.
-                Err(RecvError) => return,
-            }
-        }
-        self.deferred = later;
     }
 
     /// The next layer of the prompt in progress, or of the next.
@@ -281,7 +273,7 @@ impl Worker {
                 return self.fail(current.moving, current.layer, failure);
             }
         }
-        if let Err(failure) = self.layer(&current.moving, current.layer) {
+        if let Err(failure) = self.layer(&current.moving.order, current.layer) {
             return self.fail(current.moving, current.layer, failure);
         }
         current.layer += 1;
@@ -312,7 +304,7 @@ impl Worker {
     }
 
     /// Why a batch need not be begun.
-    fn refused(&self, order: &Order) -> Option<EngineError> {
+    pub(super) fn refused(&self, order: &Order) -> Option<EngineError> {
         let mut lost = self.undefined.iter().filter(|(it, _)| order.sequences().contains(it));
         match lost.next() {
             Some((_, true)) => return Some(EngineError::Panicked),
@@ -355,7 +347,7 @@ impl Worker {
     }
 
     /// What of a beginning needs nothing of the stage before.
-    fn begin_here(&mut self, order: &Order) -> Result<(), Failure> {
+    pub(super) fn begin_here(&mut self, order: &Order) -> Result<(), Failure> {
         self.guarded(&order.sequences(), |it| {
             for &(sequence, tokens) in &order.kept {
                 it.fittings.backend.keep_first(sequence, tokens)?;
@@ -379,15 +371,14 @@ impl Worker {
     }
 
     /// One layer of the batch that the device has.
-    fn layer(&mut self, moving: &Moving, layer: usize) -> Result<(), Failure> {
-        let order = Arc::clone(&moving.order);
+    pub(super) fn layer(&mut self, order: &Arc<Order>, layer: usize) -> Result<(), Failure> {
         self.guarded(&order.sequences(), |it| {
             if order.is_cancelled() {
                 return Err(EngineError::Cancelled);
             }
             let Fittings { backend, program, .. } = &mut it.fittings;
-            run_layer(program, &it.clock, layer, &*order, &mut |id, stage| {
-                backend.run_stage(id, stage, &*order)
+            run_layer(program, &it.clock, layer, &**order, &mut |id, stage| {
+                backend.run_stage(id, stage, &**order)
             })?;
             if order.purpose == Purpose::Prompt {
                 backend.check_files()?;
@@ -397,8 +388,28 @@ impl Worker {
         })
     }
 
-    /// After the last layer here.
-    fn end(&mut self, mut moving: Box<Moving>) {
+    /// After the last layer here of a prompt.
+    fn end(&mut self, moving: Box<Moving>) {
+        match self.commit(&moving.order) {
+            Ok(()) => self.leave(moving),
+            Err(failure) => self.fail(moving, self.fittings.layers.end, failure),
+        }
+    }
+
+    /// Its tokens are now part of their sequences here.
+    pub(super) fn commit(&mut self, order: &Order) -> Result<(), Failure> {
+        self.guarded(&order.sequences(), |it| {
+            let backend = &mut it.fittings.backend;
+            if order.purpose == Purpose::Answers {
+                backend.check_files()?;
+            }
+            backend.commit();
+            Ok(())
+        })
+    }
+
+    /// Gives a batch that is computed here to the next stage, once the device has ended it.
+    fn leave(&mut self, mut moving: Box<Moving>) {
         let order = Arc::clone(&moving.order);
         let mut residual = match self.fittings.embedding {
             Some(_) => self.fittings.mailbox.buffer(),
@@ -406,10 +417,6 @@ impl Worker {
         };
         let ended = self.guarded(&order.sequences(), |it| {
             let Fittings { backend, keeps, counted, .. } = &mut it.fittings;
-            if order.purpose == Purpose::Answers {
-                backend.check_files()?;
-            }
-            backend.commit();
             if !*keeps {
                 backend.read_residual(&mut residual)?;
             }
@@ -441,7 +448,7 @@ impl Worker {
     }
 
     /// Has the device forget its batch, before `layer`.
-    fn give_up(&mut self, layer: usize) {
+    pub(super) fn give_up(&mut self, layer: usize) {
         _ = self.guarded(&[], |it| {
             it.fittings.backend.give_up(LayerId(layer as u16));
             Ok(())
@@ -449,7 +456,7 @@ impl Worker {
     }
 
     /// Gives a batch to the next stage, or to the engine's thread.
-    fn pass_on(&mut self, mut moving: Box<Moving>) {
+    pub(super) fn pass_on(&mut self, mut moving: Box<Moving>) {
         if moving.failure.is_some() && moving.changed {
             let panicked = match &moving.failure {
                 Some(Failure::Panic(_) | Failure::Error(EngineError::Panicked)) => true,

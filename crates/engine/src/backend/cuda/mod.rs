@@ -62,6 +62,7 @@ use store::trunk::LoadMode;
 use self::batch::Mode;
 use self::buffers::{Buffers, Floats, Input, Sizes};
 use self::compressed_buffers::Compressed;
+use self::crossing::Crossings;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
 pub use self::fuse::describe;
@@ -79,7 +80,9 @@ use self::weights::{check_encodings, check_limits, load_trunk};
 pub use self::weights::{check_model, check_rounds};
 use self::windows::Windows;
 use super::prepared::Prepared;
-use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended};
+use super::{
+    Backend, Cancel, Crossing, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended,
+};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
@@ -137,6 +140,7 @@ pub struct CudaBackend {
     prefetch: Option<Prefetch>,
     experts: Experts,
     steps: Steps,
+    crossings: Crossings,
     /// Where the model's head is here.
     drafts: Option<DraftMemory>,
     routing: Routing,
@@ -257,6 +261,7 @@ impl CudaBackend {
             experts,
             prefetch,
             steps,
+            crossings: Crossings::default(),
             drafts,
             routing,
             stream,
@@ -382,6 +387,14 @@ impl Backend for CudaBackend {
 
     fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
         self.take_residual(from)
+    }
+
+    fn residual_ahead(&mut self) -> Option<Crossing> {
+        self.leaving_ahead()
+    }
+
+    fn follow(&mut self, crossing: &Crossing) -> Result<(), EngineError> {
+        self.follow_crossing(crossing)
     }
 
     fn prepare(&mut self, program: Arc<Program>) {

@@ -157,7 +157,7 @@ impl Port for Connected {
             Message::Ask(asked) => self.send_ask(asked),
             Message::Release(Ticket(ticket)) => self.say(Kind::Release, |to| to.long(ticket)),
             // Stages of this process alone are sent closures, and begin ahead.
-            Message::Call(_) | Message::Ahead(_) => {}
+            Message::Call(_) | Message::Ahead(_) | Message::Follow(..) => {}
         }
     }
 

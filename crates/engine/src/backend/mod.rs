@@ -153,6 +153,12 @@ pub trait Backend {
         true
     }
 
+    /// True where the thread that owns the device spins while a step runs: other threads of the same model may then
+    /// look for each other's messages instead of sleeping.
+    fn spins(&self) -> bool {
+        false
+    }
+
     /// Most tokens of a run of answers: the first, and drafts. 1 where the device computes no rounds.
     fn round_tokens(&self) -> usize {
         1

@@ -206,7 +206,11 @@ impl Pipeline {
             Member::There(reached) => reached.facts().fixed,
         });
         let fixed = fixed.reduce(Fixed::and).expect("a model has a layer");
-        let waits = Waits::of(fixed.answers_replay, members.len());
+        let spins = |member: &Member| match member {
+            Member::Here(stage) => stage.backend.spins(),
+            Member::There(_) => true,
+        };
+        let waits = Waits::of(members.iter().all(spins), members.len());
         let mailbox = Arc::new(Mailbox::new(waits));
         let batches = BATCHES_A_STAGE * members.len();
         let mut links = Vec::with_capacity(members.len());

@@ -9,14 +9,14 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 /// The longest that a thread looks: steps that take longer wait for a drive, and a wake is nothing to them.
-const LONGEST: Duration = Duration::from_millis(3);
+const LONGEST: Duration = Duration::from_millis(10);
 
 /// How long threads of a pipeline look before they sleep: by default not at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waits(Duration);
 
 impl Waits {
-    /// For stages whose steps are served by spinning, or are not. All of their threads and the engine's have to have a
+    /// For stages whose threads spin while a step runs, or do not. All of their threads and the engine's have to have a
     /// core each, and one has to remain.
     pub(super) fn of(spinning: bool, stages: usize) -> Self {
         let cores = available_parallelism().map_or(1, usize::from);
@@ -25,6 +25,11 @@ impl Waits {
 
     fn with_cores(spinning: bool, stages: usize, cores: usize) -> Self {
         Self(if spinning && cores > stages + 1 { LONGEST } else { Duration::ZERO })
+    }
+
+    /// The longest that a thread looks.
+    pub(super) fn longest(self) -> Duration {
+        self.0
     }
 
     /// Looks until `found` gives something; `None` once it has looked for long enough, and at once where threads sleep.

@@ -317,6 +317,11 @@ impl Backend for CudaBackend {
         false
     }
 
+    /// As the driver does where nothing has to be served.
+    fn spins(&self) -> bool {
+        true
+    }
+
     fn round_tokens(&self) -> usize {
         self.most_round_tokens().min(self.sequences.round_tokens())
     }

@@ -13,7 +13,7 @@ use text::sampling::Ranked;
 use crate::EngineError;
 use crate::backend::{Purpose, Room, SequenceId};
 use crate::model::StageTimes;
-use crate::stages::batch::Failure;
+use crate::stages::batch::{self, Failure};
 use crate::stages::worker::words;
 
 /// Most sequences, runs and marks of a message.
@@ -127,12 +127,30 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    pub(super) fn of(order: &batch::Order, changed: bool, fault: Option<Fault>) -> Self {
+        Self {
+            ticket: order.ticket.0,
+            purpose: order.purpose,
+            changed,
+            fault,
+            runs: order.runs.clone(),
+            marks: order.marks.clone(),
+            kept: order.kept.clone(),
+        }
+    }
+
     /// Tokens of all runs.
     pub(super) fn tokens(&self) -> usize {
         self.runs.iter().map(|(_, tokens)| tokens.len()).sum()
     }
 
     pub(super) fn write(&self, residual: &[f32], to: &mut Writing) {
+        self.write_order(to);
+        to.floats(residual);
+    }
+
+    /// Without a residual stream: a step that the stage may begin.
+    pub(super) fn write_order(&self, to: &mut Writing) {
         to.long(self.ticket);
         to.flag(self.purpose == Purpose::Answers);
         to.flag(self.changed);
@@ -149,7 +167,6 @@ impl Batch {
             to.word(sequence.0);
             to.size(tokens);
         }
-        to.floats(residual);
     }
 
     /// A batch that the limits allow, with as long a residual stream as its tokens have.
@@ -158,11 +175,33 @@ impl Batch {
         limits: &Limits,
         residual: &mut Vec<f32>,
     ) -> Result<Self, Malformed> {
+        let batch = Self::read_part(&mut from, limits)?;
+        let tokens = batch.tokens();
+        from.floats(tokens * limits.width, residual)?;
+        let expected = if batch.fault.is_some() { 0 } else { tokens * limits.width };
+        if residual.len() != expected {
+            return Err(Malformed("a residual stream of another length than its tokens"));
+        }
+        from.end()?;
+        Ok(batch)
+    }
+
+    /// A step that the limits allow, whose residual stream comes later.
+    pub(super) fn read_order(mut from: Reading<'_>, limits: &Limits) -> Result<Self, Malformed> {
+        let batch = Self::read_part(&mut from, limits)?;
+        from.end()?;
+        if batch.purpose != Purpose::Answers || batch.fault.is_some() {
+            return Err(Malformed("a step announced that is none"));
+        }
+        Ok(batch)
+    }
+
+    fn read_part(from: &mut Reading<'_>, limits: &Limits) -> Result<Self, Malformed> {
         let (ticket, answers, changed) = (from.long()?, from.flag()?, from.flag()?);
-        let fault = read_fault(&mut from)?;
+        let fault = read_fault(from)?;
         let runs = from.count(8, LISTED)?;
         let run = |_| {
-            let sequence = sequence(&mut from, limits)?;
+            let sequence = sequence(from, limits)?;
             Ok((sequence, from.words(limits.batch_tokens)?))
         };
         let runs = (0..runs).map(run).collect::<Result<Vec<_>, _>>()?;
@@ -172,7 +211,7 @@ impl Batch {
             return Err(Malformed("a mark of no run"));
         }
         let kept = from.count(12, LISTED)?;
-        let keep = |_| Ok((sequence(&mut from, limits)?, from.size()?));
+        let keep = |_| Ok((sequence(from, limits)?, from.size()?));
         let kept = (0..kept).map(keep).collect::<Result<Vec<_>, _>>()?;
         let purpose = if answers { Purpose::Answers } else { Purpose::Prompt };
         let batch = Self { ticket, purpose, changed, fault, runs, marks, kept };
@@ -180,12 +219,6 @@ impl Batch {
         if tokens > limits.batch_tokens || batch.runs.iter().any(|(_, run)| run.is_empty()) {
             return Err(Malformed("a batch of more tokens than was agreed, or a run of none"));
         }
-        from.floats(tokens * limits.width, residual)?;
-        let expected = if batch.fault.is_some() { 0 } else { tokens * limits.width };
-        if residual.len() != expected {
-            return Err(Malformed("a residual stream of another length than its tokens"));
-        }
-        from.end()?;
         Ok(batch)
     }
 }

@@ -258,6 +258,7 @@ pub(super) struct Agreed {
     pub(super) reader: FrameReader,
     pub(super) writer: FrameWriter,
     pub(super) end: std::sync::Arc<dyn Fn() + Send + Sync>,
+    pub(super) look: std::sync::Arc<dyn Fn(Duration) + Send + Sync>,
     pub(super) address: String,
     pub(super) limits: Limits,
     /// Whether the stage has the head.
@@ -269,7 +270,7 @@ pub(super) struct Agreed {
 /// # Errors
 /// They differ, or the connection failed.
 pub(super) fn ask(channel: Channel, terms: &Terms) -> Result<(Agreed, Facts), JoinError> {
-    let Channel { reader, writer, end, address } = channel;
+    let Channel { reader, writer, end, look, address } = channel;
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
     let facts = within(FIRST, &end, || {
         writer.send(Kind::Hello, |to| terms.write(to))?;
@@ -279,7 +280,7 @@ pub(super) fn ask(channel: Channel, terms: &Terms) -> Result<(Agreed, Facts), Jo
     let batch_tokens = terms.limits.batch_tokens.min(facts.batch_tokens);
     let limits = Limits { batch_tokens, ..terms.limits };
     reader.allow(limits.message_bytes());
-    Ok((Agreed { reader, writer, end, address, limits, head: terms.head }, facts))
+    Ok((Agreed { reader, writer, end, look, address, limits, head: terms.head }, facts))
 }
 
 fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
@@ -300,7 +301,7 @@ fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
 /// # Errors
 /// They differ, or the connection failed.
 pub(super) fn welcome(channel: Channel, terms: &Terms, facts: &Facts) -> Result<Agreed, JoinError> {
-    let Channel { reader, writer, end, address } = channel;
+    let Channel { reader, writer, end, look, address } = channel;
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
     let limits = within(FIRST, &end, || {
         let (kind, content) = reader.next()?;
@@ -325,5 +326,5 @@ pub(super) fn welcome(channel: Channel, terms: &Terms, facts: &Facts) -> Result<
         Ok(agreed)
     })??;
     reader.allow(limits.message_bytes());
-    Ok(Agreed { reader, writer, end, address, limits, head: terms.head })
+    Ok(Agreed { reader, writer, end, look, address, limits, head: terms.head })
 }

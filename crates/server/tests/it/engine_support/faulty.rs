@@ -179,6 +179,7 @@ impl Backend for Faulty {
         fn cut_tokens(&self) -> usize;
         fn round_tokens(&self) -> usize;
         fn answers_replay(&self) -> bool;
+        fn spins(&self) -> bool;
         fn check_files(&self) -> Result<(), EngineError>;
         fn counters(&self) -> StoreCounters;
     }

@@ -311,7 +311,7 @@ fn the_sources_keep_their_shape() {
         Measure {
             name: "functions over 70 lines",
             found: counted.long.len(),
-            limit: 47,
+            limit: 26,
             wanted: 30,
         },
         Measure {
@@ -331,7 +331,7 @@ fn the_sources_keep_their_shape() {
         Measure {
             name: "decisions.md, kB",
             found: size("docs/decisions.md"),
-            limit: 100,
+            limit: 80,
             wanted: 80,
         },
         Measure {

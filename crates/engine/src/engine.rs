@@ -175,7 +175,7 @@ impl Engine {
 
     /// Most tokens of a run of [`Engine::step`]; 1 where the device, or its plan, has no rounds.
     pub fn round_tokens(&self) -> usize {
-        self.backend.round_tokens()
+        self.backend.rules().round_tokens
     }
 
     /// Runs a step of answers: of each its next token, and behind it drafts of those that follow. [`Engine::logits`]

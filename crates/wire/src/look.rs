@@ -1,5 +1,5 @@
-//! Reading from a socket by a thread that looks for a while before it sleeps. To be woken takes 20 to 50 us, which a token
-//! waits for at each connection that it crosses.
+//! Reading from a socket by a thread that looks for a while before it sleeps. To be woken takes 20 to 50 us, which a
+//! token waits for at each connection that it crosses.
 
 use std::io::{self, Read};
 use std::net::TcpStream;

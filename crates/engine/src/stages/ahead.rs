@@ -1,5 +1,6 @@
-//! Steps that a stage begins while the stage before computes them. A stage that has nothing else to do does all that needs
-//! no residual, and a device that can wait for another has the whole step queued behind it: no thread is between them.
+//! Steps that a stage begins while the stage before computes them. A stage that has nothing else to do does all that
+//! needs no residual, and a device that can wait for another has the whole step queued behind it: no thread is between
+//! them.
 //!
 //! It changes no bit, and what fails is known as before: a step that the stage before ends with a failure is given up
 //! here, and its sequences are undefined.
@@ -10,7 +11,7 @@ use std::sync::mpsc::RecvError;
 
 use super::batch::{Failure, Message, Order, Ticket};
 use super::worker::Worker;
-use crate::backend::Crossing;
+use crate::backend::{Crossing, Incoming};
 
 /// How far a step is that was begun ahead of what the stage before leaves.
 pub(super) enum Ahead {
@@ -28,7 +29,8 @@ impl Worker {
     pub(super) fn compute(&mut self, order: &Arc<Order>) -> Result<(), (usize, Failure)> {
         // A connection takes 20 us, which a device that computes by itself need not wait for.
         let next = self.fittings.next.clone();
-        let later = next.as_ref().is_some_and(|it| !it.is_here()) && self.fittings.backend.spins();
+        let later =
+            next.as_ref().is_some_and(|it| !it.is_here()) && self.fittings.backend.rules().spins;
         let announce = || {
             if let Some(next) = &next {
                 next.send(Message::Ahead(Arc::clone(order)));
@@ -52,8 +54,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A step that the stage before computes: it is begun where there is nothing else to do, now or when nothing more is
-    /// asked of the batch that the device holds.
+    /// A step that the stage before computes: it is begun where there is nothing else to do, now or when nothing more
+    /// is asked of the batch that the device holds.
     pub(super) fn note_coming(&mut self, order: Arc<Order>) {
         if self.is_idle() {
             self.coming = Some((order, None));
@@ -112,7 +114,9 @@ impl Worker {
 
     /// Computes a step that was begun behind the stage before.
     fn follow(&mut self, order: &Arc<Order>, crossing: &Crossing) -> Ahead {
-        let followed = self.guarded(&order.sequences(), |it| it.fittings.backend.follow(crossing));
+        let followed = self.guarded(&order.sequences(), |it| {
+            it.fittings.backend.write_residual(Incoming::Ahead(crossing))
+        });
         match followed {
             Ok(()) => match self.compute(order) {
                 Ok(()) => Ahead::Computed,

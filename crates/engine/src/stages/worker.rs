@@ -26,7 +26,7 @@ use super::layer::run_layer;
 use super::port::Port;
 use crate::EngineError;
 use crate::backend::{
-    Backend, Cancel, Crossing, Purpose, Run, SequenceId, SnapshotPart, Suspended,
+    Backend, Cancel, Crossing, Incoming, Purpose, Run, SequenceId, SnapshotPart, Suspended,
 };
 use crate::model::Clock;
 use crate::model::program::Program;
@@ -364,7 +364,7 @@ impl Worker {
             let Fittings { backend, embedding, .. } = &mut it.fittings;
             match *embedding {
                 Some(table) => backend.embed(table),
-                None => backend.write_residual(&moving.residual)?,
+                None => backend.write_residual(Incoming::Values(&moving.residual))?,
             }
             Ok(())
         })

@@ -1,10 +1,10 @@
 //! Where a model's layers are spread over several devices: the residual stream that one leaves and the next takes.
 //!
-//! It crosses through the process's memory: from device to device it is one copy less, 4 of 12 us a hop between two
-//! H200s, which needs peer access. A step's is copied to pinned memory behind its graph, with an event behind that. A device that has
-//! nothing else to do runs its graph behind that event and a copy from that memory: both are queued while the device
-//! before still computes, so that no thread is waited for. Otherwise it is taken from the process's memory once it is
-//! there. What is recorded knows nothing of either. A prompt's is copied at once.
+//! It crosses through the process's memory: from device to device it is one copy less, 1.4 of 15 us a hop between two
+//! H200s, and needs peer access. A step's is copied to pinned memory behind its graph, with an event behind that. A
+//! device that has nothing else to do runs its graph behind that event and a copy from that memory: both are queued
+//! while the device before still computes, so that no thread is waited for. Otherwise it is taken from the process's
+//! memory once it is there. What is recorded knows nothing of either. A prompt's is copied at once.
 
 use std::sync::Arc;
 

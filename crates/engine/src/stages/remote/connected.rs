@@ -9,9 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::bytes::Reading;
+use super::fault::Fault;
 use super::frames::{Channel, FrameReader, FrameWriter, Kind};
 use super::head::HeadOrder;
-use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, write_numbers};
+use super::messages::{Ask, Batch, Beat, Done, Given, Order, Replied, write_numbers};
 use super::parts::Forgotten;
 use super::terms::{Agreed, Facts, JoinError, Limits, Terms, ask};
 use super::{BEAT, LostCause, StageLost};

@@ -12,6 +12,7 @@
 
 mod bytes;
 mod connected;
+mod fault;
 mod frames;
 mod head;
 mod messages;

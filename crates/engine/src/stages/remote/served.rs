@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::bytes::{Malformed, Reading, Writing};
+use super::fault::Fault;
 use super::frames::{Channel, FrameReader, FrameWriter, Kind};
-use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, read_numbers};
+use super::messages::{Ask, Batch, Beat, Done, Given, Order, Replied, read_numbers};
 use super::parts::Parts;
 use super::terms::{Agreed, Facts, JoinError, Limits, Terms, welcome};
 use super::{BEAT, LostCause, StageLost};
@@ -82,7 +83,7 @@ impl Joined {
         let program = &model.program;
         backend.prepare(Arc::clone(program));
         let (sender, inbox) = sync_channel(MESSAGES);
-        let mailbox = Arc::new(Mailbox::new(Waits::of(backend.spins(), 1)));
+        let mailbox = Arc::new(Mailbox::new(Waits::of(backend.rules().spins, 1)));
         look(mailbox.waits.longest());
         let counted = Arc::new(Counted::default());
         let session = Arc::new(Session {

@@ -20,7 +20,7 @@ use text::sampling::SamplingOptions;
 use processor::{engine_of, file_of};
 use sequences::{bits, feed, text};
 
-const CASES: [&str; 14] = [
+const CASES: [&str; 16] = [
     "qwen35-calm-hf",
     "qwen35-hf",
     "qwen35-calm-mlx-mixed",
@@ -29,6 +29,8 @@ const CASES: [&str; 14] = [
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
     "dsv4-calm-hf",
     "flash-next-calm-hf",

@@ -14,11 +14,13 @@ use engine::model::config::ModelConfig;
 use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 7] = [
+const CASES: [&str; 9] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
     "gemma4-calm-hf",

@@ -13,8 +13,9 @@ use engine::stages::Stages;
 use crate::processor::{Sizes, config_of, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 12] = [
+const CASES: [&str; 13] = [
     "deepseek-calm-hf",
+    "dsv32-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
     "gemma4-calm-hf",

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use engine::backend::cpu::Requirements;
 use engine::model::Model;
-use engine::model::config::{AttentionConfig, Mixer, ModelConfig};
+use engine::model::config::{AttentionConfig, Mixer, ModelConfig, Sees};
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::KvType;
@@ -109,8 +109,20 @@ fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut F
         fields.add("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
         fields.add("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
     }
-    if let (Some(gated), Some(index)) = (&config.gated, &config.index) {
+    if let Some(gated) = &config.gated {
         fields.add("streams", format!("{}, read by gates of rank {}", gated.streams, gated.rank));
+    }
+    if let (Some(index), true) = (&config.index, config.latent.is_some()) {
+        let own = config.layers.iter().filter(|layer| layer.sees == Sees::Chosen).count();
+        let of = match config.layers.len() - own {
+            0 => String::new(),
+            others => format!(", {others} layers as the one before"),
+        };
+        fields.add(
+            "chosen rows",
+            format!("the best {} by {} heads of {}{of}", index.budget, index.heads, index.dim),
+        );
+    } else if let Some(index) = &config.index {
         fields.add(
             "chosen keys",
             format!(

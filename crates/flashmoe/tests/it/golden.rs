@@ -49,6 +49,8 @@ fn unquantised_weights_agree_to_1e_5() {
         "qwen3next-calm-hf",
         "flash-next-calm-hf",
         "deepseek-calm-hf",
+        "dsv32-calm-hf",
+        "glm5-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",
     ] {

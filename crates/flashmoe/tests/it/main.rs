@@ -7,6 +7,7 @@ mod bench;
 mod cache;
 mod cgroup;
 mod chat;
+mod chosen_rows;
 mod check_reads;
 mod deepseek_v4;
 mod demo;

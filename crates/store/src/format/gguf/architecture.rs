@@ -12,7 +12,7 @@ mod sigmoid;
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::names::{DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
+use super::names::{CHOSEN_ROWS, DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -54,7 +54,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 9] = [
+const ARCHITECTURES: [Architecture; 11] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -91,6 +91,20 @@ const ARCHITECTURES: [Architecture; 9] = [
         heads: ValueHeads::None,
     },
     Architecture {
+        name: "deepseek32",
+        family: Family::DeepseekV32,
+        second_norm: "ffn_norm.weight",
+        own: &CHOSEN_ROWS,
+        heads: ValueHeads::None,
+    },
+    Architecture {
+        name: "glm-dsa",
+        family: Family::GlmMoeDsa,
+        second_norm: "ffn_norm.weight",
+        own: &CHOSEN_ROWS,
+        heads: ValueHeads::None,
+    },
+    Architecture {
         name: "deepseek4",
         family: Family::DeepseekV4,
         second_norm: "ffn_norm.weight",
@@ -120,8 +134,8 @@ const ARCHITECTURES: [Architecture; 9] = [
     },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
-     (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 \
-     to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 26B-A4B)";
+     (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek32 (DeepSeek-V3.2), glm-dsa \
+     (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 26B-A4B)";
 
 /// Families whose blocks beyond the trunk are ordinary layers of attention and experts.
 const HEADS: [Family; 3] = [Family::Qwen35Moe, Family::Qwen3Next, Family::Glm4Moe];
@@ -305,7 +319,8 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     }
     match known.family {
         Family::GptOss => gpt_oss(&mut entries)?,
-        Family::DeepseekV3 => latent::enter(&mut entries)?,
+        Family::DeepseekV3 => latent::enter_told_apart(&mut entries)?,
+        Family::DeepseekV32 | Family::GlmMoeDsa => latent::enter_chosen_rows(&mut entries, trunk)?,
         Family::DeepseekV4 => compressed::enter(&mut entries)?,
         Family::Glm4Moe => sigmoid::glm(&mut entries, found)?,
         Family::MinimaxM2 => sigmoid::minimax(&mut entries)?,
@@ -318,6 +333,8 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     };
     let own = [
         Family::DeepseekV3,
+        Family::DeepseekV32,
+        Family::GlmMoeDsa,
         Family::DeepseekV4,
         Family::Glm4Moe,
         Family::MinimaxM2,
@@ -358,7 +375,7 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     let scaling = entries.key("rope.scaling.type");
     let kind = entries.metadata.text(&scaling, TEXT_BYTES_MAX)?;
     let stretched = match family {
-        Family::GptOss | Family::DeepseekV3 | Family::DeepseekV4 => "yarn",
+        Family::GptOss | Family::DeepseekV3 | Family::DeepseekV32 | Family::DeepseekV4 => "yarn",
         _ => "none",
     };
     let factor = entries.key("rope.scaling.factor");
@@ -380,13 +397,21 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     }
     let more: &[(&str, &[f64])] = match family {
         Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,
-        Family::DeepseekV3 | Family::Glm4Moe | Family::MinimaxM2 => &WITHOUT_EFFECT_ON_SIGMOIDS,
+        Family::DeepseekV3
+        | Family::DeepseekV32
+        | Family::GlmMoeDsa
+        | Family::Glm4Moe
+        | Family::MinimaxM2 => &WITHOUT_EFFECT_ON_SIGMOIDS,
         Family::DeepseekV4 => &WITHOUT_EFFECT_ON_DEEPSEEK_V4,
         Family::Gemma4 => &WITHOUT_EFFECT_ON_GEMMA,
         _ => &WITHOUT_EFFECT_ON_QWEN,
     };
     let everywhere = match family {
-        Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => &[][..],
+        Family::DeepseekV3
+        | Family::DeepseekV32
+        | Family::GlmMoeDsa
+        | Family::DeepseekV4
+        | Family::Glm4Moe => &[][..],
         _ => &WITHOUT_EFFECT_IN_EVERY_LAYER,
     };
     let capped = |name: &str| family == Family::Gemma4 && name == "final_logit_softcapping";
@@ -406,7 +431,7 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     // Those of latent attention are those of its row.
     if let (Some(keys), Some(values)) = (keys, values)
         && keys != values
-        && family != Family::DeepseekV3
+        && ![Family::DeepseekV3, Family::DeepseekV32, Family::GlmMoeDsa].contains(&family)
     {
         let found = format!("{values} for keys of {keys}");
         let key = entries.key("attention.value_length");

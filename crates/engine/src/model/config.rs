@@ -18,8 +18,8 @@ use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe, gptoss, hy_v3,
-    minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
+    deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe,
+    gptoss, hy_v3, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 

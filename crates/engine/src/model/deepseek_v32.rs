@@ -1,5 +1,5 @@
-//! DeepSeek-V3.2 and GLM-5: the parts of DeepSeek-V3, and an indexer that chooses the latent rows which a token sees; in
-//! GLM-5 some layers see what an earlier one chose (reference: transformers `modeling_deepseek_v32.py`,
+//! DeepSeek-V3.2 and GLM-5: the parts of DeepSeek-V3, and an indexer that chooses the latent rows which a token sees;
+//! in GLM-5 some layers see what an earlier one chose (reference: transformers `modeling_deepseek_v32.py`,
 //! `modeling_glm_moe_dsa.py`).
 
 use store::format::config::keys;

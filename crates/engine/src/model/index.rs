@@ -8,8 +8,8 @@
 //!
 //! Over latent rows a unit is one token. Queries are made of the row that the layer's queries are made of, the norm of
 //! keys has a mean and a bias, and each head has a weight, which the stream gives. The release of DeepSeek-V3.2 turns
-//! queries and keys by a Hadamard matrix, which changes no product, and rounds both to 8 bits; here, as in the reference,
-//! they are not rounded.
+//! queries and keys by a Hadamard matrix, which changes no product, and rounds both to 8 bits; here, as in the
+//! reference, they are not rounded.
 
 use kernels::BLOCK_TOKENS;
 use store::format::config::keys;

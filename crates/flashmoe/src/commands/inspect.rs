@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use engine::backend::cpu::Requirements;
 use engine::model::Model;
 use engine::model::config::{AttentionConfig, Mixer, ModelConfig, Sees};
+use engine::model::index::IndexConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::KvType;
@@ -112,24 +113,9 @@ fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut F
     if let Some(gated) = &config.gated {
         fields.add("streams", format!("{}, read by gates of rank {}", gated.streams, gated.rank));
     }
-    if let (Some(index), true) = (&config.index, config.latent.is_some()) {
-        let own = config.layers.iter().filter(|layer| layer.sees == Sees::Chosen).count();
-        let of = match config.layers.len() - own {
-            0 => String::new(),
-            others => format!(", {others} layers as the one before"),
-        };
-        fields.add(
-            "chosen rows",
-            format!("the best {} by {} heads of {}{of}", index.budget, index.heads, index.dim),
-        );
-    } else if let Some(index) = &config.index {
-        fields.add(
-            "chosen keys",
-            format!(
-                "the best {} of units of {} tokens, by {} heads of {}",
-                index.budget, index.unit, index.heads, index.dim
-            ),
-        );
+    if let Some(index) = &config.index {
+        let (name, what) = chosen(config, index);
+        fields.add(name, what);
     }
     for (name, table) in &checkpoint.row_tables {
         let rows = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.rows());
@@ -156,6 +142,22 @@ fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut F
             ),
         );
     }
+}
+
+/// Which keys a token sees, by the name of what they are.
+fn chosen(config: &ModelConfig, index: &IndexConfig) -> (&'static str, String) {
+    let IndexConfig { heads, dim, unit, budget, .. } = index;
+    if config.latent.is_none() {
+        let what =
+            format!("the best {budget} of units of {unit} tokens, by {heads} heads of {dim}");
+        return ("chosen keys", what);
+    }
+    let others = config.layers.iter().filter(|layer| layer.sees == Sees::AsBefore).count();
+    let of = match others {
+        0 => String::new(),
+        others => format!(", {others} layers as the one before"),
+    };
+    ("chosen rows", format!("the best {budget} by {heads} heads of {dim}{of}"))
 }
 
 /// Experts, the context, and what both take.

@@ -1,9 +1,9 @@
 //! Latent attention to the rows that an indexer chooses, on the CPU.
 //!
-//! A token that sees no more rows than the budget attends to all, as in any other layer of latent attention. For a later
-//! one the chosen rows are gathered, in order of positions, and handed to the kernel of attention as a cache of their
-//! own. The choice follows from the token's position and the scores alone, so that neither chunks nor batches change a
-//! bit. Layers without an indexer take the choice of the last one that has one, which is kept for the batch.
+//! A token that sees no more rows than the budget attends to all, as in any other layer of latent attention. For a
+//! later one the chosen rows are gathered, in order of positions, and handed to the kernel of attention as a cache of
+//! their own. The choice follows from the token's position and the scores alone, so that neither chunks nor batches
+//! change a bit. Layers without an indexer take the choice of the last one that has one, which is kept for the batch.
 
 use kernels::{AttentionExtras, BLOCK_TOKENS, KeyValueBlock};
 use store::LayerId;

@@ -8,12 +8,12 @@
 use super::Family;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
-    AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Owners, Size, Sizes,
-    Text, Tokens,
+    AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Owners, Size,
+    Sizes, Text, Tokens,
 };
 use super::shared_defaults::{
-    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE, ONE_SHARED,
-    OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
+    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE,
+    ONE_SHARED, OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
 };
 
 macro_rules! keys {

@@ -44,8 +44,8 @@ pub struct Text;
 pub struct OneOf(pub(super) &'static [&'static str]);
 /// A list of texts, each one of several.
 pub struct ListOf(pub(super) &'static [&'static str]);
-/// For each layer whether it has a part of its own (`F`, "full") or another's (`S`, "shared"): letters, or a list of the
-/// words.
+/// For each layer whether it has a part of its own (`F`, "full") or another's (`S`, "shared"): letters, or a list of
+/// the words.
 pub struct Owners;
 /// The number of a layer up to this one, or -1 for the last.
 pub struct Last(pub(super) u64);

@@ -1,5 +1,5 @@
-//! The keys of `deepseek2`, `deepseek32` and `glm-dsa`: latent attention, layers without experts, groups of experts, and
-//! in the last two what chooses rows.
+//! The keys of `deepseek2`, `deepseek32` and `glm-dsa`: latent attention, layers without experts, groups of experts,
+//! and in the last two what chooses rows.
 //!
 //! The first name is that of all models of these parts; which it is shows in the vocabulary. DeepSeek-V2, which chooses
 //! experts otherwise, has it too and is refused by its key. Files of before May 2025 do not say how wide heads are.

@@ -383,6 +383,9 @@ def latent_cases():
         family_gguf_case(dataclasses.replace(chosen, stretched=False).calm(), "f32", "F32"),
         family_gguf_case(shared.calm(), "q8", "Q8_0"),
         own_mlx_case(even_chosen.calm(), "4bit", lambda _: None),
+        # mlx-lm chooses otherwise than the scores of its own queries and keys say, at three positions of a hundred.
+        mlx_lm_case(even_chosen.calm(), "4bit", q_bits=4, q_group_size=64),
+        mlx_lm_case(even_chosen.calm(), "bf16"),
         family_gguf_case(minimax.calm(), "f32", "F32"),
         family_gguf_case(minimax, "bf16", "BF16"),
     ]

@@ -29,14 +29,14 @@ const CASES: [&str; 16] = [
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
-    "dsv32-calm-hf",
-    "glm5-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
     "gemma4-calm-hf",
     "qwen35-calm-hf+head",
     "qwen3next-calm-hf+head",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
 ];
 pub(crate) const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.

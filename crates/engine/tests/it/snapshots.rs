@@ -19,11 +19,11 @@ const CASES: [&str; 9] = [
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
-    "dsv32-calm-hf",
-    "glm5-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
     "gemma4-calm-hf",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// What DeepSeek-V4's cache is rounded to; the case rotates 16 values of a row.

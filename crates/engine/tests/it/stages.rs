@@ -15,7 +15,6 @@ use crate::sequences::{alone, bits, feed, resumed, text};
 
 const CASES: [&str; 13] = [
     "deepseek-calm-hf",
-    "dsv32-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
     "gemma4-calm-hf",
@@ -27,6 +26,7 @@ const CASES: [&str; 13] = [
     "qwen35-calm-mlxlm-4bit",
     "qwen35-hf",
     "qwen3next-calm-hf",
+    "dsv32-calm-hf",
 ];
 const CONTEXT: usize = 640;
 

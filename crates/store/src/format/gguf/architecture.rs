@@ -136,7 +136,8 @@ const ARCHITECTURES: [Architecture; 11] = [
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
      (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek32 (DeepSeek-V3.2), glm-dsa \
-     (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 26B-A4B)";
+     (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 \
+     26B-A4B)";
 
 /// Families of latent attention.
 const LATENT: [Family; 3] = [Family::DeepseekV3, Family::DeepseekV32, Family::GlmMoeDsa];

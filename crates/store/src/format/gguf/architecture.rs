@@ -268,7 +268,7 @@ impl Entries<'_> {
 
 /// What tensors say where the format has no key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Found<'a> {
     /// Rows of the embedding.
     pub(super) rows: Option<usize>,
     /// Whether there is a head beside it.
@@ -281,10 +281,12 @@ pub(super) struct Found {
     pub(super) full_values: bool,
     /// Pairs of heads that turn by the factors of frequencies, and of how many.
     pub(super) turning: Option<(usize, usize)>,
+    /// The blocks with an indexer over latent rows.
+    pub(super) indexed: &'a [usize],
 }
 
 /// Reads the keys.
-pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, FormatError> {
+pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Described, FormatError> {
     refuse_parts(metadata)?;
     let name = metadata.required(ARCHITECTURE, |m, key| m.text(key, TEXT_BYTES_MAX))?;
     let Some(known) = ARCHITECTURES.into_iter().find(|known| known.name == name) else {
@@ -325,7 +327,9 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     match known.family {
         Family::GptOss => gpt_oss(&mut entries)?,
         Family::DeepseekV3 => latent::enter_told_apart(&mut entries)?,
-        Family::DeepseekV32 | Family::GlmMoeDsa => latent::enter_chosen_rows(&mut entries, trunk)?,
+        Family::DeepseekV32 | Family::GlmMoeDsa => {
+            latent::enter_chosen_rows(&mut entries, trunk, found)?
+        }
         Family::DeepseekV4 => compressed::enter(&mut entries)?,
         Family::Glm4Moe => sigmoid::glm(&mut entries, found)?,
         Family::MinimaxM2 => sigmoid::minimax(&mut entries)?,

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Entries, stretched};
+use super::{Entries, Found, stretched};
 use crate::format::Family;
 use crate::format::config::keys;
 use crate::format::error::FormatError;
@@ -28,23 +28,26 @@ pub(super) fn enter_told_apart(entries: &mut Entries<'_>) -> Result<(), FormatEr
     enter(entries)
 }
 
-/// Takes the keys of architectures with an indexer. Which layers have one is told by a key of files since GLM-5.2; in
-/// others all do.
+/// Takes the keys of architectures with an indexer. Which layers have one is told by a key that files since GLM-5.2
+/// have; in others by their tensors.
 pub(super) fn enter_chosen_rows(
     entries: &mut Entries<'_>,
     trunk: usize,
+    found: Found<'_>,
 ) -> Result<(), FormatError> {
     entries.count(&keys::INDEX_N_HEADS, "attention.indexer.head_count", true)?;
     entries.count(&keys::INDEX_HEAD_DIM, "attention.indexer.key_length", true)?;
     entries.count(&keys::INDEX_TOPK, "attention.indexer.top_k", true)?;
     let key = entries.key("attention.indexer.types");
-    if let Some(own) = entries.metadata.flags(&key)? {
+    let own = match entries.metadata.flags(&key)? {
         // One for all, or one for each; drafts may be told as well.
-        let own = if own.len() == 1 { vec![own[0]; trunk] } else { own };
-        let kinds = own.iter().map(|&own| if own { "full" } else { "shared" }).take(trunk);
-        let kinds: Vec<&str> = kinds.collect();
-        entries.enter(&keys::INDEXER_TYPES, key, json!(kinds));
-    }
+        Some(own) if own.len() == 1 => vec![own[0]; trunk],
+        Some(own) => own,
+        None => (0..trunk).map(|layer| found.indexed.contains(&layer)).collect(),
+    };
+    let kinds = own.iter().map(|&own| if own { "full" } else { "shared" }).take(trunk);
+    let kinds: Vec<&str> = kinds.collect();
+    entries.enter(&keys::INDEXER_TYPES, key, json!(kinds));
     enter(entries)
 }
 

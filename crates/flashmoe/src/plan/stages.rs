@@ -41,12 +41,8 @@ pub(super) fn cut(
     (catalog, config): (&Catalog<'_>, &ModelConfig),
 ) -> Result<Vec<StagePlan>> {
     let layers = checkpoint.experts.len();
-    let shares =
-        |layer: usize| config.layers.get(layer).is_some_and(|it| it.sees == Sees::AsBefore);
     if let Some(ranges) = crate::hosts::ranges(arguments, layers)? {
-        if let Some(range) = ranges.iter().find(|range| shares(range.start)) {
-            return Err(Failure::usage(begins_with_shared(range.start)).into());
-        }
+        begin_with_owners(config, &ranges).map_err(Failure::usage)?;
         let stage = |range: Range<usize>| {
             let own = Arc::new(checkpoint.experts_of(&range));
             StagePlan::new(range, own)
@@ -73,9 +69,7 @@ pub(super) fn cut(
         Split::Layers(counts) => by_counts(counts),
         Split::Auto => {
             let bytes = layer_bytes(checkpoint, catalog);
-            let experts = checkpoint.experts.iter().enumerate();
-            let ends = experts.map(|(layer, it)| it.is_some() && !shares(layer + 1));
-            let ends = ends.collect::<Vec<_>>();
+            let ends = may_end(checkpoint, config);
             let cap = |stage| arguments.vram.as_ref().and_then(|caps| caps.of(stage));
             let caps = (0..devices.len()).map(|stage| cap(stage).map_or(1, |size| size.0.max(1)));
             automatic(&bytes, &ends, &caps.collect::<Vec<_>>())
@@ -93,9 +87,7 @@ pub(super) fn cut(
         return Err(refuse(found).into());
     }
     Stages::check(layers, &ranges).map_err(|error| refuse(error.to_string()))?;
-    if let Some(range) = ranges.iter().find(|range| shares(range.start)) {
-        return Err(refuse(begins_with_shared(range.start)).into());
-    }
+    begin_with_owners(config, &ranges).map_err(refuse)?;
     let behind =
         |range: &Range<usize>| range.end < layers && checkpoint.experts[range.end - 1].is_none();
     if devices[0] != DeviceChoice::Cpu
@@ -150,14 +142,29 @@ fn layer_bytes(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Vec<u64> {
     (0..checkpoint.experts.len()).map(bytes).collect()
 }
 
-/// Stages of so many layers each.
-/// Why the layers of a device do not begin with `layer`.
-fn begins_with_shared(layer: usize) -> String {
-    format!(
-        "layer {layer} sees what an earlier layer chose: the layers of a device do not begin there"
-    )
+/// By layer: whether a stage may end with it.
+fn may_end(checkpoint: &Checkpoint, config: &ModelConfig) -> Vec<bool> {
+    let experts = checkpoint.experts.iter().enumerate();
+    experts.map(|(layer, it)| it.is_some() && !shares(config, layer + 1)).collect()
 }
 
+/// True for a layer that sees what an earlier one chose.
+fn shares(config: &ModelConfig, layer: usize) -> bool {
+    config.layers.get(layer).is_some_and(|it| it.sees == Sees::AsBefore)
+}
+
+/// Says which layer no device's part begins with.
+fn begin_with_owners(config: &ModelConfig, ranges: &[Range<usize>]) -> Result<(), String> {
+    let Some(range) = ranges.iter().find(|range| shares(config, range.start)) else {
+        return Ok(());
+    };
+    let layer = range.start;
+    Err(format!(
+        "layer {layer} sees what an earlier layer chose: the layers of a device do not begin there"
+    ))
+}
+
+/// Stages of so many layers each.
 fn by_counts(counts: &[usize]) -> Vec<Range<usize>> {
     let mut next = 0;
     let range = |&count: &usize| {

@@ -354,11 +354,21 @@ def latent_cases():
     even_flash = dataclasses.replace(
         even, name="glm-flash-even", family="glm4_moe_lite", groups=1, kept=1, stretched=False
     )
-    nets = [deepseek, kimi, flash, direct, glm, glm_normed, minimax]
+    chosen, shared = chosen_nets()
+    even_chosen = dataclasses.replace(
+        chosen, name="dsv32-even", hidden=256, query_rank=128, rank=128, plain=64, rotated=32, value=64, dense_width=256,
+        expert_width=128, index_dim=64,
+    )
+    nets = [deepseek, kimi, flash, direct, glm, glm_normed, minimax, chosen, shared]
     return [
         *(hugging_face_case(net) for net in nets),
         *(hugging_face_case(net.calm()) for net in nets),
         hugging_face_case(deepseek.calm(), "-sharded", shards=3, skipped=True),
+        hugging_face_case(shared.calm(), "-sharded", shards=3, skipped=True),
+        # More positions than a page of the cache has.
+        dataclasses.replace(
+            hugging_face_case(dataclasses.replace(chosen, name="dsv32-long", layers=2, index_top=280).calm()), tokens=330,
+        ),
         hugging_face_case(flash.calm(), "-f32", dtype="F32"),
         own_mlx_case(even.calm(), "4bit", lambda _: None),
         own_mlx_case(even.calm(), "every-width", every_width_and_group),
@@ -370,9 +380,25 @@ def latent_cases():
         family_gguf_case(dataclasses.replace(direct, stretched=False).calm(), "q8", "Q8_0"),
         family_gguf_case(glm.calm(), "f32", "F32"),
         family_gguf_case(dataclasses.replace(glm_normed, seed=77).calm(), "q8", "Q8_0"),
+        family_gguf_case(dataclasses.replace(chosen, stretched=False).calm(), "f32", "F32"),
+        family_gguf_case(shared.calm(), "q8", "Q8_0"),
+        own_mlx_case(even_chosen.calm(), "4bit", lambda _: None),
+        # mlx-lm chooses otherwise than the scores of its own queries and keys say, at three positions of a hundred.
+        mlx_lm_case(even_chosen.calm(), "4bit", q_bits=4, q_group_size=64),
+        mlx_lm_case(even_chosen.calm(), "bf16"),
         family_gguf_case(minimax.calm(), "f32", "F32"),
         family_gguf_case(minimax, "bf16", "BF16"),
     ]
+
+
+def chosen_nets():
+    """Latent attention to rows that an indexer chooses: DeepSeek-V3.2, and GLM-5 with layers that share a choice."""
+    chosen = latent.LatentNet("dsv32", family="deepseek_v32", heads=3, index_heads=4)
+    shared = dataclasses.replace(
+        chosen, name="glm5", family="glm_moe_dsa", layers=6, groups=1, kept=1, experts=9, heads=5, query_rank=48, value=64,
+        stretched=False, index_heads=5, index_dim=40, index_top=30, index_frequency=3,
+    )
+    return chosen, shared
 
 
 def plain_cases():
@@ -458,6 +484,15 @@ def golden_cases():
         value_heads=2, linear_dim=16, streams=2, rank=8, index_dim=16, budget=16, ngram_heads=2, ngram_width=32,
         base=20, divisor=2, parts=2,
     ).calm()
+    rows = latent.LatentNet(
+        "dsv32", family="deepseek_v32", vocabulary=288, hidden=32, layers=3, experts=6, groups=3, top_k=2,
+        expert_width=32, dense_width=48, heads=2, query_rank=24, rank=32, plain=16, rotated=8, value=12,
+        index_heads=4, index_dim=16,
+    ).calm()
+    shared = dataclasses.replace(
+        rows, name="glm5-calm", family="glm_moe_dsa", layers=4, experts=4, expert_width=24, groups=1, kept=1, heads=3, value=20,
+        stretched=False, index_heads=3, index_dim=20, index_top=17, index_frequency=3,
+    )
     gemma = gemma4.GemmaNet(
         "gemma4", hidden=64, layers=3, head_dim=16, full_head_dim=32, window=20, dense_width=48, experts=5, top_k=2,
         expert_width=32,
@@ -471,6 +506,8 @@ def golden_cases():
         hugging_face_case(qwen3, shards=2),
         hugging_face_case(following),
         hugging_face_case(deepseek, skipped=True),
+        hugging_face_case(rows, skipped=True),
+        hugging_face_case(shared, skipped=True),
         deepseek_v4_case(
             deepseek_v4.DeepseekV4Net(
                 "dsv4", hidden=64, heads=4, head_dim=32, query_rank=32, output_rank=16, index_dim=16,
@@ -487,6 +524,8 @@ def golden_cases():
         "qwen3next-calm-hf": 100,
         "flash-next-calm-hf": 70,
         "deepseek-calm-hf": 100,
+        "dsv32-calm-hf": 64,
+        "glm5-calm-hf": 52,
         "dsv4-calm-hf": 100,
         "gemma4-calm-hf": 100,
         "glm-flash-calm-mlxlm-4bit": 100,

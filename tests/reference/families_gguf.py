@@ -20,6 +20,8 @@ import gguf_format
 
 ARCHITECTURE = {
     "deepseek_v3": "deepseek2",
+    "deepseek_v32": "deepseek32",
+    "glm_moe_dsa": "glm-dsa",
     "deepseek_v4": "deepseek4",
     "glm4_moe": "glm4moe",
     "minimax_m2": "minimax-m2",
@@ -42,6 +44,11 @@ LAYER = {
     "self_attn.q_b_proj.weight": "attn_q_b.weight",
     "self_attn.kv_a_proj_with_mqa.weight": "attn_kv_a_mqa.weight",
     "self_attn.kv_a_layernorm.weight": "attn_kv_a_norm.weight",
+    "self_attn.indexer.wq_b.weight": "indexer.attn_q_b.weight",
+    "self_attn.indexer.wk.weight": "indexer.attn_k.weight",
+    "self_attn.indexer.k_norm.weight": "indexer.k_norm.weight",
+    "self_attn.indexer.k_norm.bias": "indexer.k_norm.bias",
+    "self_attn.indexer.weights_proj.weight": "indexer.proj.weight",
     "mlp.gate.weight": "ffn_gate_inp.weight",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
@@ -124,7 +131,7 @@ def latent_tensors(net):
 def add_latent_keys(writer, net, config):
     arch = ARCHITECTURE[net.family]
     gguf_format.add_common_keys(writer, net, config)
-    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
     writer.add_uint32(f"{arch}.expert_gating_func", SIGMOID)
     if net.family == "minimax_m2":
         writer.add_feed_forward_length(net.expert_width)
@@ -147,6 +154,11 @@ def add_latent_keys(writer, net, config):
         writer.add_q_lora_rank(net.query_rank)
     writer.add_uint32(f"{arch}.attention.key_length_mla", net.plain + net.rotated)
     writer.add_uint32(f"{arch}.attention.value_length_mla", net.value)
+    if net.index_heads:
+        writer.add_uint32(f"{arch}.attention.indexer.head_count", net.index_heads)
+        writer.add_uint32(f"{arch}.attention.indexer.key_length", net.index_dim)
+        writer.add_uint32(f"{arch}.attention.indexer.top_k", net.index_top)
+        writer.add_array(f"{arch}.attention.indexer.types", [net.has_indexer(i) for i in range(net.layers)])
 
 
 def write(folder, net, kind):
@@ -154,7 +166,7 @@ def write(folder, net, kind):
     config = net.config()
     assert not config.get("rope_scaling"), "a stretched rotation has other keys"
     sizes = {"glm4_moe": {"layers": net.layers + 1}}.get(net.family, {})
-    if net.family == "deepseek_v3":
+    if net.family in ("deepseek_v3", "deepseek_v32", "glm_moe_dsa"):
         sizes = {"kv_heads": 1, "head_dim": net.rank + net.rotated}
     writer = begin(folder, net)
     add_latent_keys(writer, Sizes(net, sizes), config)

@@ -1,9 +1,10 @@
 """Seeded random networks with latent attention, or with the router and the dense layers of such models alone, in the
-layout of the released checkpoints: DeepSeek-V3, Kimi-K2, GLM-4.7-Flash, GLM-4.5 and MiniMax-M2.
+layout of the released checkpoints: DeepSeek-V3, DeepSeek-V3.2, Kimi-K2, GLM-4.7-Flash, GLM-5, GLM-4.5 and MiniMax-M2.
 
 They have what such models differ in and what a slip would leave out: queries with and without a latent of their own,
 one group of experts and several, a bias of the choice that changes it, dense layers first, rotation by YaRN with a
-factor of the scores, widths that all differ, and the layer after the last, which is not used.
+factor of the scores, widths that all differ, and the layer after the last, which is not used. In DeepSeek-V3.2 and
+GLM-5 an indexer chooses fewer rows than the text has tokens; in GLM-5 some layers see what the one before chose.
 """
 
 import dataclasses
@@ -17,6 +18,8 @@ from safetensors_file import round_to_bf16
 
 CLASSES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "deepseek_v32": "DeepseekV32ForCausalLM",
+    "glm_moe_dsa": "GlmMoeDsaForCausalLM",
     "kimi_k2": "DeepseekV3ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
@@ -74,6 +77,10 @@ class LatentNet:
     stretched: bool = True
     norm_topk: bool = True
     tied: bool = False
+    index_heads: int = 0  # this and the next three for DeepSeek-V3.2 and GLM-5 alone
+    index_dim: int = 24
+    index_top: int = 13
+    index_frequency: int = 1
     gain: float = WILD
     seed: int = 1234
 
@@ -81,6 +88,19 @@ class LatentNet:
 
     def calm(self):
         return dataclasses.replace(self, name=self.name + "-calm", gain=CALM)
+
+    def has_indexer(self, layer):
+        """Whether a layer chooses rows itself: the first two do, and then every so many."""
+        return self.index_heads > 0 and max(layer - 1, 0) % self.index_frequency == 0
+
+    def _index_config(self):
+        if not self.index_heads:
+            return {}
+        sizes = {"index_n_heads": self.index_heads, "index_head_dim": self.index_dim, "index_topk": self.index_top}
+        if self.family == "glm_moe_dsa":
+            rope = {"rope_theta": 1000000, "rope_type": "default"}
+            sizes |= {"indexer_rope_interleave": True, "index_topk_freq": self.index_frequency, "rope_parameters": rope}
+        return sizes
 
     def config(self, dtype="bfloat16"):
         if self.family == "minimax_m2":
@@ -103,7 +123,7 @@ class LatentNet:
                 "v_head_dim": self.value,
                 "attention_bias": False,
             }
-        return attention | {
+        config = attention | {
             "architectures": [CLASSES[self.family]],
             "model_type": self.family,
             "torch_dtype": dtype,
@@ -133,6 +153,9 @@ class LatentNet:
             "eos_token_id": 0,
             "bos_token_id": 0,
         }
+        if self.family == "glm_moe_dsa":
+            del config["rope_theta"], config["rope_scaling"]
+        return config | self._index_config()
 
     def _minimax_config(self, dtype):
         return {
@@ -181,6 +204,8 @@ class LatentNet:
         for i in range(self.layers):
             layer = f"{p}layers.{i}."
             out |= self._attention_shapes(layer + "self_attn.")
+            if self.has_indexer(i):
+                out |= self._indexer_shapes(layer + "self_attn.indexer.")
             out |= self._network_shapes(layer + "mlp.", i < self.dense)
             out[layer + "input_layernorm.weight"] = (h,)
             out[layer + "post_attention_layernorm.weight"] = (h,)
@@ -206,6 +231,15 @@ class LatentNet:
             p + "kv_a_layernorm.weight": (self.rank,),
             p + "kv_b_proj.weight": (self.heads * (self.plain + self.value), self.rank),
             p + "o_proj.weight": (self.hidden, self.heads * self.value),
+        }
+
+    def _indexer_shapes(self, p):
+        return {
+            p + "wq_b.weight": (self.index_heads * self.index_dim, self.query_rank),
+            p + "wk.weight": (self.index_dim, self.hidden),
+            p + "k_norm.weight": (self.index_dim,),
+            p + "k_norm.bias": (self.index_dim,),
+            p + "weights_proj.weight": (self.index_heads, self.hidden),
         }
 
     def _plain_attention_shapes(self, p):
@@ -252,6 +286,8 @@ class LatentNet:
             p + "mlp.experts.0.gate_proj.weight": (self.expert_width, h),
             f"{self.prefix}layers.0.self_attn.rotary_emb.inv_freq": (self.rotated // 2,),
         }
+        if self.index_heads:
+            names[p + "self_attn.indexer.wk.weight"] = (self.index_dim, h)
         return {name: self._draw(name, shape) for name, shape in names.items()}
 
     def _draw(self, name, shape):
@@ -262,7 +298,7 @@ class LatentNet:
             return (1 + random.integers(-32, 33, shape) / 128.0).astype(np.float32)
         if name.endswith("e_score_correction_bias"):
             return normal(0.2)
-        if name.endswith("_proj.bias"):
+        if name.endswith(("_proj.bias", "k_norm.bias")):
             return normal(0.3)
         if name.endswith("mlp.gate.weight"):
             return normal(2 * fan_in)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 
+import chosen_rows
 import deepseek_v4
 import families_gguf
 import flash_next
@@ -57,6 +58,8 @@ def load(folder):
         "gemma4": transformers.Gemma4ForCausalLM,
         "deepseek_v4": transformers.DeepseekV4ForCausalLM,
         "deepseek_v3": transformers.DeepseekV3ForCausalLM,
+        "deepseek_v32": transformers.DeepseekV32ForCausalLM,
+        "glm_moe_dsa": transformers.GlmMoeDsaForCausalLM,
         "kimi_k2": transformers.DeepseekV3ForCausalLM,
         "minimax_m2": transformers.MiniMaxM2ForCausalLM,
         "glm4_moe": transformers.Glm4MoeForCausalLM,
@@ -138,6 +141,12 @@ class RouterMargins:
             choices = flash_next.FirstOfEqual()
             watch = lambda *_: self.keep(torch.tensor(choices.take() * ROUTER_MARGIN / INDEX_MARGIN))
             self.handles += [indexer.register_forward_hook(watch) for indexer in indexers]
+        choosers = [m for m in model.modules() if type(m).__name__ in chosen_rows.INDEXERS]
+        if choosers:
+            rows = chosen_rows.FirstOfEqual(choosers)
+            watch = lambda *_: self.keep(torch.tensor(rows.take() * ROUTER_MARGIN / INDEX_MARGIN))
+            self.handles += [chooser.register_forward_hook(watch) for chooser in choosers]
+            self.handles += rows.handles
         if scorers:
             self.rate = model.config.compress_rates["compressed_sparse_attention"]
             self.index_top = model.config.index_topk

@@ -25,7 +25,7 @@ use store::LayerId;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::config::{ModelConfig, Sees};
 use crate::model::program::{Program, Stage};
 pub use crate::model::register::Register;
 use crate::weights::{MatrixId, TableId, VectorId};
@@ -86,6 +86,13 @@ fn check_layers(layers: &Range<usize>, config: &ModelConfig) -> Result<(), Engin
     if layers.is_empty() || layers.end > count {
         let Range { start, end } = layers;
         let found = format!("layers {start} to {end} of a model of {count} layers");
+        return Err(EngineError::Request(found));
+    }
+    if config.layers[layers.start].sees == Sees::AsBefore {
+        let first = layers.start;
+        let found = format!(
+            "layer {first} sees what an earlier layer chose: the layers of a device do not begin there"
+        );
         return Err(EngineError::Request(found));
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! `GptOssAttention`, `Gemma4TextAttention`).
 
 use super::Around;
-use super::config::{ModelConfig, Values};
+use super::config::{ModelConfig, Sees, Values};
 use super::index::{IndexConfig, Indexer};
 use super::program::{Op, Product};
 use super::register::Register;
@@ -95,7 +95,8 @@ impl Attention {
                 let prefix = format!("{prefix}.indexer");
                 let declare =
                     |it: &IndexConfig| Indexer::declare(it, config.hidden, &prefix, catalog);
-                config.index.as_ref().map(declare).transpose()?
+                let chosen = config.layers[layer].sees == Sees::Chosen;
+                config.index.as_ref().filter(|_| chosen).map(declare).transpose()?
             },
         })
     }

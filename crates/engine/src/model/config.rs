@@ -18,8 +18,8 @@ use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe, gptoss, hy_v3,
-    minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
+    deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe,
+    gptoss, hy_v3, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 
@@ -34,6 +34,8 @@ pub struct LayerSpec {
     pub window: Option<usize>,
     /// False where attention leaves queries and keys as they are, whatever the position.
     pub rotates: bool,
+    /// Which keys attention sees of those in its window.
+    pub sees: Sees,
     /// What follows the mixer.
     pub feed_forward: FeedForward,
 }
@@ -52,8 +54,25 @@ impl LayerSpec {
 
 impl From<Mixer> for LayerSpec {
     fn from(mixer: Mixer) -> Self {
-        Self { mixer, window: None, rotates: true, feed_forward: FeedForward::Mixture }
+        Self {
+            mixer,
+            window: None,
+            rotates: true,
+            sees: Sees::All,
+            feed_forward: FeedForward::Mixture,
+        }
     }
+}
+
+/// Which keys a layer of attention sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sees {
+    /// Every key.
+    All,
+    /// Those that its indexer chooses ([`ModelConfig::index`]).
+    Chosen,
+    /// Those that the last layer with an indexer chose.
+    AsBefore,
 }
 
 /// What follows the mixer of a layer.
@@ -327,6 +346,7 @@ impl ModelConfig {
             Family::GptOss => gptoss::config(from)?,
             Family::DeepseekV4 => deepseek_v4::config(from)?,
             Family::DeepseekV3 | Family::KimiK2 | Family::Glm4MoeLite => deepseek_v3::config(from)?,
+            Family::DeepseekV32 | Family::GlmMoeDsa => deepseek_v32::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
             Family::Ernie45Moe => ernie4_5_moe::config(from)?,
@@ -479,6 +499,11 @@ impl ModelConfig {
         let paged = self.count(Mixer::Attention) - self.window_layers();
         let pairs = paged * self.attention.key_value_heads;
         2 * pairs + self.count(Mixer::Latent)
+    }
+
+    /// True where some layers see what an earlier one chose.
+    pub fn shares_choices(&self) -> bool {
+        self.layers.iter().any(|layer| layer.sees == Sees::AsBefore)
     }
 
     /// Layers with a mixture of experts.

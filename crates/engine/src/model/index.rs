@@ -1,15 +1,22 @@
-//! Attention to the keys that an indexer chooses (reference: transformers `Qwen4ExpTextQSAIndexer`).
+//! Attention to the keys that an indexer chooses (reference: transformers `Qwen4ExpTextQSAIndexer`,
+//! `DeepseekV32Indexer`, `GlmMoeDsaIndexer`).
 //!
 //! Positions are cut into units. A complete unit has one index key: the mean of its tokens' keys, normed, rotated by
 //! the position of its first token. A token's score of a unit is the sum over heads of what is positive of query times
 //! key; it attends to the units with the best scores, of equal ones to the first, and always to the tokens behind the
 //! last complete unit.
+//!
+//! Over latent rows a unit is one token. Queries are made of the row that the layer's queries are made of, the norm of
+//! keys has a mean and a bias, and each head has a weight, which the stream gives. The release of DeepSeek-V3.2 turns
+//! queries and keys by a Hadamard matrix, which changes no product, and rounds both to 8 bits; here, as in the
+//! reference, they are not rounded.
 
 use kernels::BLOCK_TOKENS;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
 use super::config::ModelConfig;
+use super::rope::Pairs;
 use crate::EngineError;
 use crate::drafts::ROUND_TOKENS;
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
@@ -25,6 +32,21 @@ pub struct IndexConfig {
     pub unit: usize,
     /// Units that a token sees at most.
     pub budget: usize,
+    /// What queries and keys are made of.
+    pub form: IndexForm,
+}
+
+/// What queries and keys of an indexer are made of, and how heads count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexForm {
+    /// Of the stream by one matrix, each normed; all heads count alike.
+    Joined,
+    /// Queries of the row that the layer's queries are made of, a key of the stream, which also gives each head a
+    /// weight. The rotation is that of attention but for what is rotated together.
+    Weighed {
+        /// Which values are rotated together.
+        pairs: Pairs,
+    },
 }
 
 impl IndexConfig {
@@ -46,6 +68,22 @@ impl IndexConfig {
             dim: from.required(&keys::INDEXER_HEAD_DIM)?,
             unit,
             budget: tokens / unit,
+            form: IndexForm::Joined,
+        })
+    }
+
+    /// Reads the shape of what chooses latent rows.
+    pub(super) fn of_rows(from: &Configuration) -> Result<Self, FormatError> {
+        let pairs = match from.required(&keys::INDEXER_ROPE_INTERLEAVE)? {
+            true => Pairs::Neighbours,
+            false => Pairs::Halves,
+        };
+        Ok(Self {
+            heads: from.required(&keys::INDEX_N_HEADS)?,
+            dim: from.required(&keys::INDEX_HEAD_DIM)?,
+            unit: 1,
+            budget: from.required(&keys::INDEX_TOPK)?,
+            form: IndexForm::Weighed { pairs },
         })
     }
 
@@ -58,14 +96,21 @@ impl IndexConfig {
         let rotated = model.attention.rope.dims;
         if rotated > self.dim {
             let found = format!("{}, and {rotated} are rotated", self.dim);
-            return Err(from.invalid(&keys::INDEXER_HEAD_DIM, found));
+            let key = match self.form {
+                IndexForm::Joined => &keys::INDEXER_HEAD_DIM,
+                IndexForm::Weighed { .. } => &keys::INDEX_HEAD_DIM,
+            };
+            return Err(from.invalid(key, found));
         }
         Ok(())
     }
 
-    /// Values that one token has for the indexer: queries of all heads, then its key.
+    /// Values of a token's queries; where its key is made with them, that is behind them.
     pub fn width(&self) -> usize {
-        (self.heads + 1) * self.dim
+        match self.form {
+            IndexForm::Joined => (self.heads + 1) * self.dim,
+            IndexForm::Weighed { .. } => self.heads * self.dim,
+        }
     }
 
     /// Most tokens that a token sees of a longer sequence.
@@ -73,9 +118,10 @@ impl IndexConfig {
         (self.budget + 1) * self.unit - 1
     }
 
-    /// Tokens whose keys a sequence keeps: those of a unit in progress, and room for a round.
-    pub fn kept_tokens(&self) -> usize {
-        self.unit + ROUND_TOKENS
+    /// Tokens whose keys a sequence keeps as they are: those of a unit in progress, and room for a round; none where
+    /// each token is a unit.
+    pub fn kept_tokens(&self) -> Option<usize> {
+        (self.unit > 1).then_some(self.unit + ROUND_TOKENS)
     }
 }
 
@@ -108,4 +154,56 @@ impl Indexer {
             key_norm: catalog.vector(&name("k_layernorm"), shape.dim, norm)?,
         })
     }
+}
+
+/// What adds to the variance in the norm of keys, whatever norms of the model add.
+pub const KEY_EPSILON: f32 = 1e-6;
+
+/// Weights of what chooses latent rows ([`IndexForm::Weighed`]).
+#[derive(Clone, Copy, Debug)]
+pub struct RowIndexer {
+    /// `[heads * dim, query_rank]`
+    pub query: MatrixId,
+    /// `[dim, hidden]`
+    pub key: MatrixId,
+    /// Norm of keys, weight and bias, `[dim]` each.
+    pub key_norm: [VectorId; 2],
+    /// `[heads, hidden]`: what each head weighs.
+    pub weights: MatrixId,
+}
+
+impl RowIndexer {
+    /// Declares the tensors below `prefix` (`layers.N.self_attn.indexer`).
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub(super) fn declare(
+        shape: &IndexConfig,
+        [hidden, query_rank]: [usize; 2],
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let IndexConfig { heads, dim, .. } = *shape;
+        let name = |part: &str| format!("{prefix}.{part}");
+        Ok(Self {
+            query: catalog.matrix(&name("wq_b"), heads * dim, query_rank)?,
+            key: catalog.matrix(&name("wk"), dim, hidden)?,
+            key_norm: [
+                catalog.vector(&name("k_norm"), dim, VectorRole::Plain)?,
+                catalog.vector(&name("k_norm.bias"), dim, VectorRole::Plain)?,
+            ],
+            weights: catalog.matrix(&name("weights_proj"), heads, hidden)?,
+        })
+    }
+}
+
+/// Which latent rows a layer sees.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice {
+    /// All of them.
+    None,
+    /// Those that its own indexer chooses.
+    Own(RowIndexer),
+    /// Those that the last indexer chose.
+    AsBefore,
 }

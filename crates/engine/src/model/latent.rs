@@ -7,6 +7,7 @@
 
 use super::Around;
 use super::config::{LatentConfig, ModelConfig};
+use super::index::Choice;
 use super::program::{Op, Product};
 use super::register::Register;
 use crate::EngineError;
@@ -110,21 +111,32 @@ impl LatentAttention {
     }
 
     /// `x += Wo attend(q, c)` with queries and latent from the stream, normed.
-    pub(super) fn ops(self, around: &Around) -> Vec<Op> {
-        use Register::{Context, Key, Normed, Query, QueryLatent};
+    pub(super) fn ops(self, around: &Around, choice: Choice) -> Vec<Op> {
+        use Register::{
+            Context, IndexQuery, IndexValues, IndexWeights, Key, Normed, Query, QueryLatent,
+        };
         let (first, to) = match self.query_down {
             None => (self.query, Query),
             Some((down, _)) => (down, QueryLatent),
         };
-        let products = [(first, to), (self.key_value, Key)].map(Product::from).to_vec();
+        let mut products = [(first, to), (self.key_value, Key)].map(Product::from).to_vec();
+        let mut queries = vec![Product { matrix: self.query, to: Query }];
+        if let Choice::Own(indexer) = choice {
+            let inputs = [(indexer.key, IndexValues), (indexer.weights, IndexWeights)];
+            products.extend(inputs.map(Product::from));
+            queries.push(Product { matrix: indexer.query, to: IndexQuery });
+        }
         let mut ops = around.open();
         ops.push(Op::Linear { from: Normed, products });
         if let Some((_, weight)) = self.query_down {
             ops.push(Op::NormRow { register: QueryLatent, weight });
-            let products = vec![Product { matrix: self.query, to: Query }];
-            ops.push(Op::Linear { from: QueryLatent, products });
+            ops.push(Op::Linear { from: QueryLatent, products: queries });
         }
-        ops.push(Op::AttendLatent(self));
+        ops.push(match choice {
+            Choice::None => Op::AttendLatent(self),
+            Choice::Own(indexer) => Op::AttendRows { rows: self, indexer: Some(indexer) },
+            Choice::AsBefore => Op::AttendRows { rows: self, indexer: None },
+        });
         ops.extend(around.close(Context, self.output));
         ops
     }

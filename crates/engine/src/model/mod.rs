@@ -13,6 +13,7 @@ mod clock;
 pub mod compressed_attention;
 pub mod config;
 mod deepseek_v3;
+mod deepseek_v32;
 mod deepseek_v4;
 pub mod delta_net;
 pub mod dense;
@@ -51,12 +52,13 @@ use attention::Attention;
 pub(crate) use clock::Clock;
 pub use clock::StageTimes;
 use compressed_attention::CompressedAttention;
-use config::{FeedForward, Mixer, ModelConfig};
+use config::{FeedForward, Mixer, ModelConfig, Sees};
 use delta_net::DeltaNet;
 use dense::Dense;
 use gated_streams::GatedSite;
 use head::Head;
 use hyper_connections::{HyperConfig, Site};
+use index::{Choice, RowIndexer};
 use latent::LatentAttention;
 use mixture::Mixture;
 use ngram::NgramLayer;
@@ -222,7 +224,17 @@ fn declare_layer(
             DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?.ops(&around)
         }
         (Mixer::Latent, _, Some(shape)) => {
-            LatentAttention::declare(config, shape, &name("self_attn"), catalog)?.ops(&around)
+            let prefix = name("self_attn");
+            let rows = LatentAttention::declare(config, shape, &prefix, catalog)?;
+            let prefix = format!("{prefix}.indexer");
+            let choice = match (spec.sees, &config.index, shape.query_rank) {
+                (Sees::Chosen, Some(index), Some(rank)) => {
+                    Choice::Own(RowIndexer::declare(index, [hidden, rank], &prefix, catalog)?)
+                }
+                (Sees::AsBefore, ..) => Choice::AsBefore,
+                _ => Choice::None,
+            };
+            rows.ops(&around, choice)
         }
         _ => {
             let attention = Attention::declare(config, index, &name("self_attn"), catalog)?;

@@ -11,7 +11,7 @@ use super::config::{LayerSpec, Mixer, ModelConfig, OutputGate};
 use super::dense::Dense;
 use super::head::Head;
 use super::hyper_connections::Site;
-use super::index::Indexer;
+use super::index::{Indexer, RowIndexer};
 use super::latent::LatentAttention;
 use super::mixture::Mixture;
 use super::ngram::NgramMixing;
@@ -150,6 +150,15 @@ pub enum Op {
     /// As [`Op::Attend`], to the keys that the layer's indexer chooses by `IndexQuery`, whose own key is the last part
     /// of that register.
     AttendIndexed(Indexer),
+    /// As [`Op::AttendLatent`], to the rows that the layer's indexer chooses by `IndexQuery` and `IndexWeights`, after
+    /// the token's own index key in `IndexValues` has joined the others; or, without one, to those that the last
+    /// indexer chose.
+    AttendRows {
+        /// The rows.
+        rows: LatentAttention,
+        /// What chooses.
+        indexer: Option<RowIndexer>,
+    },
     /// `x *= sigmoid(gate)`.
     SigmoidGate {
         /// What is scaled.
@@ -251,6 +260,7 @@ impl Op {
             Self::AttendLatent(_) => "latent attention",
             Self::AttendCompressed(_) => "compressed attention",
             Self::AttendIndexed(_) => "attention to chosen keys",
+            Self::AttendRows { .. } => "latent attention to chosen rows",
             Self::SigmoidGate { .. } => "sigmoid gate",
             Self::Convolve { .. } => "convolution",
             Self::DeltaRule { .. } => "delta rule",
@@ -293,6 +303,7 @@ impl Op {
             | Self::NormHeads { heads, .. }
             | Self::Rotate { heads } => format!("{name} {heads:?}"),
             Self::Attend { sinks: Some(_) } => format!("{name} with sinks"),
+            Self::AttendRows { indexer: None, .. } => format!("{name}, as the layer before"),
             Self::SigmoidGate { x, gate } => format!("{name} {x:?}, {gate:?}"),
             Self::CloseStreams { from } | Self::InjectStreams { from } => {
                 format!("{name} {from:?}")

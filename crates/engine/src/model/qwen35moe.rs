@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    OutputGate, Values, without_biases,
+    OutputGate, Sees, Values, without_biases,
 };
 use super::plain;
 use super::rope::Rope;
@@ -104,7 +104,13 @@ fn mixers(
         let found = format!("has {} entries for {layers} layers", kinds.len());
         return Err(from.invalid(&keys::LAYER_TYPES, found));
     }
-    Ok(kinds.into_iter().map(LayerSpec::from).collect())
+    let layer = |mixer| match (mixer, family) {
+        (Mixer::Attention, Family::Qwen4Exp) => {
+            LayerSpec { sees: Sees::Chosen, ..LayerSpec::from(mixer) }
+        }
+        _ => LayerSpec::from(mixer),
+    };
+    Ok(kinds.into_iter().map(layer).collect())
 }
 
 /// A mixer by its name. In Qwen3.8-Flash-Next attention sees chosen keys under each of its names.

@@ -1,6 +1,7 @@
 //! The buffers that the operations of a layer read and write, and how wide a model makes them.
 
 use super::config::{AttentionConfig, Mixer, ModelConfig};
+use super::index::IndexForm;
 
 /// An activation buffer of the running batch, one row per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub enum Register {
     CompressedValues,
     /// Their gates.
     CompressedGates,
-    /// Compressed attention: a token's values for keys of the indexer.
+    /// A token's values for keys of the indexer; over latent rows its key before the norm.
     IndexValues,
     /// Their gates.
     IndexGates,
@@ -129,7 +130,13 @@ impl Register {
             }
         }
         widths[Self::Rows as usize] = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.width);
-        widths[Self::IndexQuery as usize] = config.index.map_or(0, |index| index.width());
+        if let Some(index) = &config.index {
+            widths[Self::IndexQuery as usize] = index.width();
+            if let IndexForm::Weighed { .. } = index.form {
+                widths[Self::IndexValues as usize] = index.dim;
+                widths[Self::IndexWeights as usize] = index.heads;
+            }
+        }
         if let Some(compressed) = &config.compressed {
             let (dim, index) = (attention.head_dim, &compressed.index);
             let kinds = config.layers.iter().filter_map(|layer| match layer.mixer {

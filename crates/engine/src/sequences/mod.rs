@@ -376,12 +376,13 @@ impl Sequences {
 
     /// Puts the batch aside: its tokens, and the residual stream between two layers.
     pub(crate) fn suspend(&mut self, tokens: Vec<u32>, residual: Vec<f32>) -> Suspended {
-        Suspended { spans: self.spans.clone(), tokens, residual, marks: self.take_pending() }
+        let (spans, chosen) = (self.spans.clone(), Vec::new());
+        Suspended { spans, tokens, residual, chosen, marks: self.take_pending() }
     }
 
     /// Goes on with a batch that was put aside; gives its tokens and the residual stream. Windows are placed anew.
     pub(crate) fn resume(&mut self, suspended: Suspended) -> (Vec<u32>, Vec<f32>) {
-        let Suspended { spans, tokens, residual, marks } = suspended;
+        let Suspended { spans, tokens, residual, marks, .. } = suspended;
         (self.spans, self.marks) = (spans, marks);
         (tokens, residual)
     }

@@ -11,7 +11,7 @@ use kernels::KvType;
 use super::compressed_layout::key_type;
 use super::page_rows::Strips;
 use super::snapshot::PAGE_TOKENS;
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::{ModelConfig, Sees};
 
 /// Tokens at the end of a sequence whose outputs of the trunk are kept for a head, which reads several at once.
 const HELD_TOKENS: usize = 32;
@@ -54,8 +54,8 @@ pub(crate) struct SideLayout {
     outputs: Vec<Option<Ring>>,
     /// The first byte of index keys in a page.
     first_key: usize,
-    /// By layer: the first byte of its index keys in a page.
-    keys: Vec<usize>,
+    /// By layer: the first byte of its index keys in a page, where it has some.
+    keys: Vec<Option<usize>>,
     /// Layers with index keys.
     indexed: usize,
     unit: usize,
@@ -84,14 +84,15 @@ impl SideLayout {
         }
         for (layer, spec) in config.layers.iter().enumerate() {
             let computed = computed.contains(&layer);
-            let index = config.index.filter(|_| computed && spec.mixer == Mixer::Attention);
-            let index = index.map(|index| this.push(index.kept_tokens(), index.dim));
-            this.keys.push(page);
+            let index = config.index.filter(|_| computed && spec.sees == Sees::Chosen);
+            this.keys.push(index.map(|_| page));
             if index.is_some() {
                 this.indexed += 1;
                 page += PAGE_TOKENS / this.unit * this.key_bytes;
             }
-            this.index.push(index);
+            let ring = index.and_then(|index| Some((index.kept_tokens()?, index.dim)));
+            let ring = ring.map(|(rows, width)| this.push(rows, width));
+            this.index.push(ring);
             let ngrams = config.ngrams.as_ref();
             let ngrams = ngrams.filter(|it| computed && it.place(layer).is_some());
             let width = config.streams() * config.hidden + 1;
@@ -110,7 +111,7 @@ impl SideLayout {
         ring
     }
 
-    /// The ring of a layer's index keys, where it has one.
+    /// The ring of a layer's index keys, where it has one: not where each token is a unit.
     pub(crate) fn index(&self, layer: usize) -> Option<Ring> {
         self.index.get(layer).copied().flatten()
     }
@@ -142,7 +143,7 @@ impl SideLayout {
 
     /// Where index keys of a layer lie in a page: those of its units `units`.
     pub(crate) fn keys(&self, layer: usize, units: Range<usize>) -> Range<usize> {
-        let start = self.keys[layer];
+        let start = self.first_of(layer);
         start + units.start * self.key_bytes..start + units.end * self.key_bytes
     }
 
@@ -153,13 +154,18 @@ impl SideLayout {
 
     /// Where index keys of a layer begin among those of a page.
     pub(crate) fn key_start(&self, layer: usize) -> usize {
-        self.keys[layer] - self.first_key
+        self.first_of(layer) - self.first_key
+    }
+
+    /// The first byte of a layer's index keys in a page.
+    fn first_of(&self, layer: usize) -> usize {
+        self.keys[layer].expect("a layer with an indexer")
     }
 
     /// What the first `tokens` tokens of a page fill of it, layer by layer: the keys of their complete units, each
     /// range with its first byte among the index keys of a page.
     pub(super) fn filled(&self, tokens: usize) -> Vec<(usize, Range<usize>)> {
-        let layers = self.index.iter().enumerate().filter(|(_, ring)| ring.is_some());
+        let layers = self.keys.iter().enumerate().filter(|(_, keys)| keys.is_some());
         let range = |(layer, _)| (self.key_start(layer), self.keys(layer, 0..tokens / self.unit));
         layers.map(range).collect()
     }

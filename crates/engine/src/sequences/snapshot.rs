@@ -190,8 +190,10 @@ pub struct Suspended {
     pub(super) spans: Vec<super::Span>,
     /// The batch's tokens.
     pub(super) tokens: Vec<u32>,
-    /// The residual stream: all that one layer leaves to the next.
+    /// The residual stream: what one layer leaves to the next.
     pub(super) residual: Vec<f32>,
+    /// What indexers leave to later layers in addition, on the processor.
+    pub(crate) chosen: Vec<u32>,
     /// Runs at whose end a snapshot is taken, with the states of the layers passed.
     pub(super) marks: Marks,
 }

@@ -322,6 +322,8 @@ fn every_token_finds_what_the_tokens_before_it_left() {
         "qwen35-calm-mlx-mixed",
         "gptoss-calm-mxfp4",
         "deepseek-calm-hf",
+        "dsv32-calm-hf",
+        "glm5-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",
         "flash-next-calm-hf",

@@ -36,6 +36,8 @@ fn models() -> Vec<PathBuf> {
         "dsv4-calm-hf",
         "gemma4-calm-hf",
         "deepseek-calm-hf",
+        "dsv32-calm-hf",
+        "glm5-calm-hf",
         "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",

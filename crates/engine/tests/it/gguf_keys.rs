@@ -50,7 +50,7 @@ const FURTHER: [&str; 20] = [
 ];
 
 /// Keys whose value the configuration has in another form: architecture, key, and which.
-const DERIVED: [(&str, &str, &str); 12] = [
+const DERIVED: [(&str, &str, &str); 14] = [
     ("qwen3next", "rope.dimension_count", "a share of a head"),
     ("qwen35moe", "rope.dimension_count", "a share of a head"),
     ("glm4moe", "rope.dimension_count", "a share of a head"),
@@ -61,6 +61,8 @@ const DERIVED: [(&str, &str, &str); 12] = [
     ("gpt-oss", "rope.scaling.type", "an object, or none"),
     ("deepseek4", "rope.scaling.type", "an object, or none"),
     ("deepseek2", "rope.scaling.yarn_log_multiplier", "ten times as much"),
+    ("deepseek32", "rope.scaling.yarn_log_multiplier", "ten times as much"),
+    ("glm-dsa", "rope.scaling.yarn_log_multiplier", "ten times as much"),
     ("gemma4", "rope.freq_base", "an object for each kind of layer"),
     ("gemma4", "rope.freq_base_swa", "an object for each kind of layer"),
 ];
@@ -74,13 +76,19 @@ const ZERO: [&str; 4] = [
 ];
 
 /// Keys whose absence is another model than the file's value: architecture, key, and what it means.
-const ABSENT: [(&str, &str, &str); 7] = [
+const ABSENT: [(&str, &str, &str); 13] = [
     ("every", "context_length", "as long as the family's models"),
     ("deepseek2", "expert_weights_norm", "weights are not divided by their sum"),
     ("glm4moe", "expert_weights_norm", "weights are not divided by their sum"),
     ("deepseek2", "expert_weights_scale", "weights as they are"),
     ("glm4moe", "expert_weights_scale", "weights as they are"),
     ("deepseek2", "expert_group_used_count", "one group"),
+    ("glm-dsa", "expert_weights_norm", "weights are not divided by their sum"),
+    ("glm-dsa", "expert_weights_scale", "weights as they are"),
+    ("glm-dsa", "expert_group_used_count", "one group"),
+    ("deepseek32", "expert_weights_norm", "weights are not divided by their sum"),
+    ("deepseek32", "expert_weights_scale", "weights as they are"),
+    ("deepseek32", "expert_group_used_count", "one group"),
     ("gemma4", "final_logit_softcapping", "logits as they are"),
 ];
 
@@ -332,7 +340,7 @@ fn try_every_value(architecture: &str, tiny: &GgufFile, names: &BTreeSet<String>
 #[test]
 fn no_value_of_a_gguf_key_is_taken_for_something_else() {
     let all = architectures();
-    assert_eq!(all.len(), 9, "one of each architecture that is read");
+    assert_eq!(all.len(), 11, "one of each architecture that is read");
     let mut shorts: BTreeSet<String> = FURTHER.iter().map(|&key| key.to_owned()).collect();
     for (architecture, file) in &all {
         let own = file.keys.iter().filter_map(|(key, _)| key.strip_prefix(architecture.as_str()));

@@ -182,6 +182,7 @@ fn compare(case: &str, all: &[Vec<usize>]) {
 fn every_cut_over_connections_gives_what_one_device_gives() {
     for case in [
         "deepseek-calm-hf",
+        "dsv32-calm-hf",
         "dsv4-calm-hf",
         "flash-next-calm-hf",
         "gemma4-calm-hf",

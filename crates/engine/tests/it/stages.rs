@@ -13,7 +13,7 @@ use engine::stages::Stages;
 use crate::processor::{Sizes, config_of, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 12] = [
+const CASES: [&str; 13] = [
     "deepseek-calm-hf",
     "dsv4-calm-hf",
     "flash-next-calm-hf",
@@ -26,6 +26,7 @@ const CASES: [&str; 12] = [
     "qwen35-calm-mlxlm-4bit",
     "qwen35-hf",
     "qwen3next-calm-hf",
+    "dsv32-calm-hf",
 ];
 const CONTEXT: usize = 640;
 

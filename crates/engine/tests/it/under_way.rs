@@ -14,12 +14,14 @@ use engine::stages::{Collected, Ended, Ticket};
 use crate::processor::{Sizes, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [(&str, &[usize]); 6] = [
+const CASES: [(&str, &[usize]); 8] = [
     ("qwen35-calm-mlx-mixed", &[1, 3]),
     ("dsv4-calm-hf", &[2]),
     ("flash-next-calm-hf", &[1, 2]),
     ("gemma4-calm-hf", &[1]),
     ("deepseek-calm-hf", &[1, 2]),
+    ("dsv32-calm-hf", &[1, 2]),
+    ("glm5-calm-hf", &[1]),
     ("demo", &[4, 8]),
 ];
 

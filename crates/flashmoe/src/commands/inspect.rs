@@ -6,7 +6,8 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use engine::backend::cpu::Requirements;
 use engine::model::Model;
-use engine::model::config::{AttentionConfig, Mixer, ModelConfig};
+use engine::model::config::{AttentionConfig, Mixer, ModelConfig, Sees};
+use engine::model::index::IndexConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 use kernels::KvType;
@@ -109,15 +110,12 @@ fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut F
         fields.add("streams", format!("{}, mixed in {} passes", hyper.streams, hyper.iterations));
         fields.add("experts by token", format!("in the first {} layers", config.moe.hashed_layers));
     }
-    if let (Some(gated), Some(index)) = (&config.gated, &config.index) {
+    if let Some(gated) = &config.gated {
         fields.add("streams", format!("{}, read by gates of rank {}", gated.streams, gated.rank));
-        fields.add(
-            "chosen keys",
-            format!(
-                "the best {} of units of {} tokens, by {} heads of {}",
-                index.budget, index.unit, index.heads, index.dim
-            ),
-        );
+    }
+    if let Some(index) = &config.index {
+        let (name, what) = chosen(config, index);
+        fields.add(name, what);
     }
     for (name, table) in &checkpoint.row_tables {
         let rows = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.rows());
@@ -144,6 +142,22 @@ fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut F
             ),
         );
     }
+}
+
+/// Which keys a token sees, by the name of what they are.
+fn chosen(config: &ModelConfig, index: &IndexConfig) -> (&'static str, String) {
+    let IndexConfig { heads, dim, unit, budget, .. } = index;
+    if config.latent.is_none() {
+        let what =
+            format!("the best {budget} of units of {unit} tokens, by {heads} heads of {dim}");
+        return ("chosen keys", what);
+    }
+    let others = config.layers.iter().filter(|layer| layer.sees == Sees::AsBefore).count();
+    let of = match others {
+        0 => String::new(),
+        others => format!(", {others} layers as the one before"),
+    };
+    ("chosen rows", format!("the best {budget} by {heads} heads of {dim}{of}"))
 }
 
 /// Experts, the context, and what both take.

@@ -185,7 +185,7 @@ impl Plan {
             Model::declare(&config, &mut catalog).map_err(Failure::engine).with_context(blame)?;
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
-        let mut stages = stages::cut(arguments, &checkpoint, &catalog)?;
+        let mut stages = stages::cut(arguments, &checkpoint, (&catalog, &config))?;
         let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),

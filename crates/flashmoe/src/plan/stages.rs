@@ -2,12 +2,13 @@
 //!
 //! Without `--split A,B,...` the largest stage is as small as it can be, counted in bytes of weights and experts, and
 //! where `--vram` caps devices one by one against its cap: a device's share of its memory decides what it finds there.
-//! A cut lies behind a layer with experts.
+//! A cut lies behind a layer with experts, and before one that chooses what it sees itself.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::Result;
+use engine::model::config::{ModelConfig, Sees};
 use engine::stages::Stages;
 use engine::weights::Catalog;
 use store::LayerId;
@@ -37,10 +38,11 @@ pub(crate) struct StagePlan {
 pub(super) fn cut(
     arguments: &ModelArguments,
     checkpoint: &Arc<Checkpoint>,
-    catalog: &Catalog<'_>,
+    (catalog, config): (&Catalog<'_>, &ModelConfig),
 ) -> Result<Vec<StagePlan>> {
     let layers = checkpoint.experts.len();
     if let Some(ranges) = crate::hosts::ranges(arguments, layers)? {
+        begin_with_owners(config, &ranges).map_err(Failure::usage)?;
         let stage = |range: Range<usize>| {
             let own = Arc::new(checkpoint.experts_of(&range));
             StagePlan::new(range, own)
@@ -67,10 +69,10 @@ pub(super) fn cut(
         Split::Layers(counts) => by_counts(counts),
         Split::Auto => {
             let bytes = layer_bytes(checkpoint, catalog);
-            let experts = checkpoint.experts.iter().map(Option::is_some).collect::<Vec<_>>();
+            let ends = may_end(checkpoint, config);
             let cap = |stage| arguments.vram.as_ref().and_then(|caps| caps.of(stage));
             let caps = (0..devices.len()).map(|stage| cap(stage).map_or(1, |size| size.0.max(1)));
-            automatic(&bytes, &experts, &caps.collect::<Vec<_>>())
+            automatic(&bytes, &ends, &caps.collect::<Vec<_>>())
         }
     };
     let refuse = |found: String| Failure::usage(format!("--split {split}: {found}"));
@@ -85,6 +87,7 @@ pub(super) fn cut(
         return Err(refuse(found).into());
     }
     Stages::check(layers, &ranges).map_err(|error| refuse(error.to_string()))?;
+    begin_with_owners(config, &ranges).map_err(refuse)?;
     let behind =
         |range: &Range<usize>| range.end < layers && checkpoint.experts[range.end - 1].is_none();
     if devices[0] != DeviceChoice::Cpu
@@ -139,6 +142,28 @@ fn layer_bytes(checkpoint: &Checkpoint, catalog: &Catalog<'_>) -> Vec<u64> {
     (0..checkpoint.experts.len()).map(bytes).collect()
 }
 
+/// By layer: whether a stage may end with it.
+fn may_end(checkpoint: &Checkpoint, config: &ModelConfig) -> Vec<bool> {
+    let experts = checkpoint.experts.iter().enumerate();
+    experts.map(|(layer, it)| it.is_some() && !shares(config, layer + 1)).collect()
+}
+
+/// True for a layer that sees what an earlier one chose.
+fn shares(config: &ModelConfig, layer: usize) -> bool {
+    config.layers.get(layer).is_some_and(|it| it.sees == Sees::AsBefore)
+}
+
+/// Says which layer no device's part begins with.
+fn begin_with_owners(config: &ModelConfig, ranges: &[Range<usize>]) -> Result<(), String> {
+    let Some(range) = ranges.iter().find(|range| shares(config, range.start)) else {
+        return Ok(());
+    };
+    let layer = range.start;
+    Err(format!(
+        "layer {layer} sees what an earlier layer chose: the layers of a device do not begin there"
+    ))
+}
+
 /// Stages of so many layers each.
 fn by_counts(counts: &[usize]) -> Vec<Range<usize>> {
     let mut next = 0;
@@ -151,15 +176,15 @@ fn by_counts(counts: &[usize]) -> Vec<Range<usize>> {
 }
 
 /// The cut into a stage for each of `caps` whose largest, as a share of its cap, is smallest; the earliest such. Each
-/// ends behind a layer with experts. Fewer stages where there are fewer such layers.
-fn automatic(bytes: &[u64], experts: &[bool], caps: &[u64]) -> Vec<Range<usize>> {
+/// ends behind a layer that may end one, such as those with experts. Fewer stages where there are fewer such layers.
+fn automatic(bytes: &[u64], may_end: &[bool], caps: &[u64]) -> Vec<Range<usize>> {
     /// Parts of a share that are told apart.
     const PARTS: u128 = 1 << 40;
     let layers = bytes.len();
     let share = |range: Range<usize>, stage: usize| {
         u128::from(bytes[range].iter().sum::<u64>()) * PARTS / u128::from(caps[stage - 1])
     };
-    let ends: Vec<usize> = (1..layers).filter(|&end| experts[end - 1]).collect();
+    let ends: Vec<usize> = (1..layers).filter(|&end| may_end[end - 1]).collect();
     let stages = caps.len().min(ends.len() + 1);
     // By end: the largest stage of the best cut of the layers before it, and where its last stage begins.
     let mut best: Vec<Option<(u128, Vec<usize>)>> = (0..=layers).map(|_| None).collect();

@@ -49,6 +49,8 @@ fn unquantised_weights_agree_to_1e_5() {
         "qwen3next-calm-hf",
         "flash-next-calm-hf",
         "deepseek-calm-hf",
+        "dsv32-calm-hf",
+        "glm5-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",
     ] {
@@ -86,6 +88,8 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         ("gptoss-calm-mxfp4", 0),
         ("gemma4-calm-hf", 0),
         ("deepseek-calm-hf", 1),
+        ("dsv32-calm-hf", 0),
+        ("glm5-calm-hf", 0),
         ("glm-flash-calm-mlxlm-4bit", 1),
         ("qwen35-calm-mlx-mixed", 0),
         ("qwen35-calm-mlxlm-4bit", 0),

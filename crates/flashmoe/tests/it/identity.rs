@@ -5,7 +5,7 @@ use crate::support;
 
 use support::Scored;
 
-const CASES: [&str; 10] = [
+const CASES: [&str; 12] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
@@ -15,6 +15,8 @@ const CASES: [&str; 10] = [
     "dsv4-calm-hf",
     "gemma4-calm-hf",
     "deepseek-calm-hf",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
 ];
 

@@ -136,12 +136,12 @@ fn bytes(source: &Checkpoint, extent: Extent) -> Vec<u8> {
     bytes
 }
 
-/// The committed net as llama.cpp's converter writes it.
-fn converted(source: &Checkpoint, config: &Value) -> GgufFile {
+/// A committed net as llama.cpp's converter writes it, under the name of an architecture.
+pub(crate) fn converted(source: &Checkpoint, config: &Value, architecture: &str) -> GgufFile {
     let mut file = GgufFile::tiny(F32);
     file.tensors.clear();
     file.keys.retain(|(key, _)| !key.starts_with("qwen3moe."));
-    file.set("general.architecture", GgufValue::Text("deepseek2".to_owned()));
+    file.set("general.architecture", GgufValue::Text(architecture.to_owned()));
     let size = |name: &str| config[name].as_u64().unwrap() as u32;
     for (key, value) in [
         ("block_count", size("num_hidden_layers")),
@@ -165,23 +165,31 @@ fn converted(source: &Checkpoint, config: &Value) -> GgufFile {
         ("attention.key_length_mla", size("qk_nope_head_dim") + size("qk_rope_head_dim")),
         ("attention.value_length_mla", size("v_head_dim")),
         ("rope.dimension_count", size("qk_rope_head_dim")),
-        ("rope.scaling.original_context_length", 64),
     ] {
-        file.set(&format!("deepseek2.{key}"), GgufValue::U32(value));
+        file.set(&format!("{architecture}.{key}"), GgufValue::U32(value));
     }
+    let theta = config["rope_theta"].as_f64().or(config["rope_parameters"]["rope_theta"].as_f64());
     for (key, value) in [
         ("attention.layer_norm_rms_epsilon", 1e-5),
-        ("rope.freq_base", 10_000.0),
-        ("rope.scaling.factor", 40.0),
-        ("rope.scaling.yarn_beta_fast", 32.0),
-        ("rope.scaling.yarn_beta_slow", 1.0),
-        ("rope.scaling.yarn_log_multiplier", 0.1),
+        ("rope.freq_base", theta.unwrap() as f32),
         ("expert_weights_scale", 2.5),
     ] {
-        file.set(&format!("deepseek2.{key}"), GgufValue::F32(value));
+        file.set(&format!("{architecture}.{key}"), GgufValue::F32(value));
     }
-    file.set("deepseek2.rope.scaling.type", GgufValue::Text("yarn".to_owned()));
-    file.set("deepseek2.expert_weights_norm", GgufValue::Bool(true));
+    if config["rope_scaling"].is_object() {
+        let key = |name: &str| format!("{architecture}.rope.scaling.{name}");
+        file.set(&key("type"), GgufValue::Text("yarn".to_owned()));
+        file.set(&key("original_context_length"), GgufValue::U32(64));
+        for (name, value) in [
+            ("factor", 40.0),
+            ("yarn_beta_fast", 32.0),
+            ("yarn_beta_slow", 1.0),
+            ("yarn_log_multiplier", 0.1),
+        ] {
+            file.set(&key(name), GgufValue::F32(value));
+        }
+    }
+    file.set(&format!("{architecture}.expert_weights_norm"), GgufValue::Bool(true));
     let mut add = |name: String, shape: &[usize], type_id, data| {
         let sizes = shape.iter().rev().map(|&size| size as u64).collect();
         file.tensors.push(GgufTensor { name, sizes, type_id, data, offset: None });
@@ -203,6 +211,11 @@ fn converted(source: &Checkpoint, config: &Value) -> GgufFile {
             "self_attn.kv_a_proj_with_mqa" => "attn_kv_a_mqa.weight",
             "self_attn.kv_a_layernorm" => "attn_kv_a_norm.weight",
             "self_attn.o_proj" => "attn_output.weight",
+            "self_attn.indexer.wq_b" => "indexer.attn_q_b.weight",
+            "self_attn.indexer.wk" => "indexer.attn_k.weight",
+            "self_attn.indexer.k_norm" => "indexer.k_norm.weight",
+            "self_attn.indexer.k_norm.bias" => "indexer.k_norm.bias",
+            "self_attn.indexer.weights_proj" => "indexer.proj.weight",
             "mlp.gate" => "ffn_gate_inp.weight",
             "mlp.gate.e_score_correction_bias" => "exp_probs_b.bias",
             "mlp.gate_proj" => "ffn_gate.weight",
@@ -258,7 +271,7 @@ fn a_gguf_file_gives_the_bits_of_the_release() {
     config["rope_scaling"]["mscale"] = json!(1.0);
     fs::write(&path, config.to_string()).unwrap();
     let source = open(&model).unwrap();
-    let file = converted(&source, &config);
+    let file = converted(&source, &config, "deepseek2");
     let gguf = folder.path().join("m.gguf");
     fs::write(&gguf, file.to_bytes()).unwrap();
     assert!(score(&gguf, &[]) == score(&model, &[]));

@@ -8,6 +8,7 @@ mod cache;
 mod cgroup;
 mod chat;
 mod check_reads;
+mod chosen_rows;
 mod deepseek_v4;
 mod demo;
 mod devices;

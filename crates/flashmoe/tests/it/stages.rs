@@ -10,11 +10,12 @@ use std::process::Command;
 use support::Scored;
 
 /// A net with its number of layers.
-const CASES: [(&str, usize); 4] = [
+const CASES: [(&str, usize); 5] = [
     ("qwen35-calm-mlx-mixed", 4),
     ("dsv4-calm-hf", 4),
     ("flash-next-calm-hf", 3),
     ("deepseek-calm-hf", 3),
+    ("dsv32-calm-hf", 3),
 ];
 
 fn model(case: &str) -> String {

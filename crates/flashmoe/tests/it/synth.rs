@@ -81,6 +81,11 @@ fn the_shapes_of_other_families_open() {
         ),
         ("tiny-glm", &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"]),
         ("tiny-glm", &["--experts", "4bit", "--trunk", "bf16"]),
+        ("tiny-rows", &["--experts", "4bit", "--trunk", "bf16"]),
+        (
+            "tiny-rows",
+            &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
+        ),
         (
             "tiny-minimax",
             &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],

@@ -130,6 +130,11 @@ fn a_panic_ends_its_job_in_a_model_with_latent_attention() {
 }
 
 #[test]
+fn a_panic_ends_its_job_in_a_model_with_chosen_rows() {
+    assert!(panics_everywhere(Some("glm5-calm-hf")) > 60);
+}
+
+#[test]
 fn a_panic_ends_its_job_in_a_model_with_sinks_and_windows() {
     assert!(panics_everywhere(Some("gptoss-calm-mxfp4")) > 60);
 }

@@ -318,6 +318,7 @@ fn every_answer_is_that_of_a_run_without_reuse() {
         + run("qwen3-calm-hf", requests / 4, seed + 1)
         + run("gptoss-calm-mxfp4", requests / 4, seed + 2)
         + run("deepseek-calm-hf", requests / 8, seed + 3)
+        + run("glm5-calm-hf", requests / 8, seed + 7)
         + run("flash-next-calm-hf", requests / 8, seed + 5)
         + run("dsv4-calm-hf", requests / 4, seed + 4)
         + run("gemma4-calm-hf", requests / 8, seed + 6);
@@ -331,6 +332,7 @@ fn every_answer_of_stages_is_that_of_one_device_without_reuse() {
         + run_on([&[], &[1]], "dsv4-calm-hf", 30, 8)
         + run_on([&[2], &[]], "flash-next-calm-hf", 30, 9)
         + run_on([&[1], &[1, 2]], "gemma4-calm-hf", 30, 10)
-        + run_on([&[1, 2], &[1, 2]], "deepseek-calm-hf", 30, 11);
+        + run_on([&[1, 2], &[1, 2]], "deepseek-calm-hf", 30, 11)
+        + run_on([&[1], &[]], "glm5-calm-hf", 30, 12);
     assert!(shared > 0, "nothing came from the shared folder");
 }

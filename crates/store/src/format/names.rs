@@ -19,7 +19,7 @@ pub(crate) const DECAY: &str = "linear_attn.A";
 pub(crate) const ROUTER: &str = "mlp.router";
 
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 66] = [
+const LAYER_TENSORS: [&str; 70] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -42,6 +42,11 @@ const LAYER_TENSORS: [&str; 66] = [
     // The rows of `kv_b_proj` as mlx-lm parts them: keys transposed, and values.
     "self_attn.embed_q",
     "self_attn.unembed_out",
+    // What chooses latent rows; the weights of its heads have the name that DeepSeek-V4 has (`deepseek_v4.rs`).
+    "self_attn.indexer.wq_b",
+    "self_attn.indexer.wk",
+    "self_attn.indexer.k_norm",
+    "self_attn.indexer.k_norm.bias",
     "linear_attn.in_proj_qkv",
     "linear_attn.in_proj_z",
     "linear_attn.in_proj_a",

@@ -19,27 +19,31 @@ use super::scoring::{PAGES_TOGETHER, Scoring, choose_best, float_of_keys};
 use super::state::{IndexParts, owned_page};
 use super::{CpuBackend, CpuOptions, Span};
 use crate::model::config::ModelConfig;
-use crate::model::index::{IndexConfig, Indexer};
+use crate::model::index::{IndexConfig, IndexForm, Indexer};
 use crate::sequences::{Part, key_type};
 
 /// Buffers of the layers.
 pub(super) struct IndexScratch {
     /// `[tokens, heads, dim]`: queries, normed and rotated.
-    queries: Vec<f32>,
+    pub(super) queries: Vec<f32>,
     /// One token's, prepared.
     prepared: Activations,
-    /// What each head weighs: the same.
-    factors: Vec<f32>,
+    /// What each head weighs: the same, where the stream does not say it.
+    pub(super) factors: Vec<f32>,
     /// One index key.
-    key: Vec<f32>,
+    pub(super) key: Vec<f32>,
     /// `[heads, keys]` of some pages.
     head_scores: Vec<f32>,
     /// By unit.
     scores: Vec<f32>,
     /// Units that one token sees.
-    chosen: Vec<u32>,
-    /// Keys, and values, that one token sees, in blocks.
-    gathered: [Vec<u8>; 2],
+    pub(super) chosen: Vec<u32>,
+    /// Keys, and values, that one token sees, in blocks; rows that are both are in the first.
+    pub(super) gathered: [Vec<u8>; 2],
+    /// `[tokens, budget]`: what every token sees, for layers that see what an earlier one chose.
+    pub(super) choices: Vec<u32>,
+    /// Values of `choices` for each token.
+    kept: usize,
 }
 
 /// Sizes of the buffers.
@@ -47,17 +51,23 @@ struct Sizes {
     queries: usize,
     head_scores: usize,
     units: usize,
-    gathered: usize,
+    gathered: [usize; 2],
+    choices: usize,
 }
 
 impl Sizes {
     fn of(config: &ModelConfig, index: &IndexConfig, options: &CpuOptions) -> Self {
         let blocks = index.tokens().div_ceil(BLOCK_TOKENS);
+        let side = blocks * attention_shape(&config.attention, options.kv_type).block_bytes();
         Self {
             queries: options.batch_tokens * index.heads * index.dim,
             head_scores: index.heads * PAGES_TOGETHER * (PAGE_TOKENS / index.unit),
             units: options.context / index.unit,
-            gathered: blocks * attention_shape(&config.attention, options.kv_type).block_bytes(),
+            gathered: match index.form {
+                IndexForm::Joined => [side, side],
+                IndexForm::Weighed { .. } => [side, 0],
+            },
+            choices: if config.shares_choices() { options.batch_tokens * index.budget } else { 0 },
         }
     }
 }
@@ -74,7 +84,9 @@ impl IndexScratch {
             head_scores: vec![0.0; sizes.head_scores],
             scores: vec![0.0; sizes.units],
             chosen: Vec::with_capacity(sizes.units),
-            gathered: [(), ()].map(|()| vec![0; sizes.gathered]),
+            gathered: sizes.gathered.map(|bytes| vec![0; bytes]),
+            choices: vec![0; sizes.choices],
+            kept: if sizes.choices > 0 { index.budget } else { 0 },
         })
     }
 
@@ -83,9 +95,21 @@ impl IndexScratch {
         let Some(index) = &config.index else { return 0 };
         let sizes = Sizes::of(config, index, options);
         let floats = sizes.queries + sizes.head_scores + 2 * sizes.units + index.heads + index.dim;
-        floats * size_of::<f32>()
-            + 2 * sizes.gathered
+        (floats + sizes.choices) * size_of::<f32>()
+            + sizes.gathered.iter().sum::<usize>()
             + Activations::bytes_bound(index.heads, index.dim, 0)
+            // Those of batches put aside.
+            + (options.sequences - 1) * sizes.choices * size_of::<u32>()
+    }
+
+    /// What the first `tokens` tokens see, for layers to come.
+    pub(super) fn choices_of(&self, tokens: usize) -> &[u32] {
+        &self.choices[..tokens * self.kept]
+    }
+
+    /// Takes up what a batch that was put aside has for layers to come.
+    pub(super) fn take_choices(&mut self, choices: &[u32]) {
+        self.choices[..choices.len()].copy_from_slice(choices);
     }
 }
 
@@ -200,7 +224,7 @@ impl CpuBackend {
     }
 
     /// The units of the best scores that token `at` of a span sees.
-    fn choose_units(
+    pub(super) fn choose_units(
         &mut self,
         layer: LayerId,
         index: &IndexConfig,
@@ -213,7 +237,7 @@ impl CpuBackend {
         let encoding = Encoding::Float(float_of_keys(self.options.kv_type));
         let query = &scratch.queries[(span.first + at) * width..][..width];
         self.compute.prepare(query, index.dim, &[encoding], &mut scratch.prepared);
-        let IndexParts { layout, pages, .. } = self.sequences.index(span.sequence, layer);
+        let (layout, pages) = self.sequences.index_keys(span.sequence);
         let pages = &*pages;
         let scoring = Scoring {
             compute: &self.compute,

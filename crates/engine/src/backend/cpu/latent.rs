@@ -3,13 +3,15 @@
 //! Some tokens at a time go through, because queries and contexts are as wide as the row for every head. Nothing of a
 //! token depends on which others go with it.
 
+use std::ops::Range;
+
 use kernels::format::Matrix;
 use kernels::{Activations, AttentionExtras, AttentionShape, Compute, MatmulJob, Tokens};
 use store::LayerId;
 
 use super::super::Register;
 use super::mixture::PACKINGS;
-use super::{CpuBackend, CpuOptions};
+use super::{CpuBackend, CpuOptions, Span};
 use crate::model::config::{LatentConfig, ModelConfig};
 use crate::model::latent::{HeadRows, LatentAttention};
 use crate::model::rope::Rope;
@@ -84,6 +86,18 @@ struct Ends {
 }
 
 impl LatentScratch {
+    /// Tokens that go together.
+    pub(super) fn step(&self) -> usize {
+        self.sizes.tokens
+    }
+
+    /// Queries that meet rows, and what becomes of them, of some tokens by number.
+    pub(super) fn sides(&mut self, tokens: Range<usize>) -> (&[f32], &mut [f32]) {
+        let width = self.sizes.heads * self.sizes.row();
+        let values = tokens.start * width..tokens.end * width;
+        (&self.query[values.clone()], &mut self.context[values])
+    }
+
     /// Room for models with latent attention.
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Option<Self> {
         let sizes = Sizes::of(config, config.latent.as_ref()?, options);
@@ -154,14 +168,22 @@ impl CpuBackend {
             let count = scratch.sizes.tokens.min(tokens - first);
             self.cache_rows(&mut scratch, weights, first, count);
             self.absorb_queries(&mut scratch, weights, first, count);
-            self.attend_rows(&mut scratch, layer, first, count);
+            for run in 0..self.spans.len() {
+                let span = self.spans[run];
+                let begin = span.first.max(first);
+                let end = (span.first + span.tokens).min(first + count);
+                if begin < end {
+                    self.append_rows_of(&scratch, layer, span, begin..end);
+                    self.attend_all_rows(&mut scratch, layer, span, begin..end, first);
+                }
+            }
             self.expand_values(&mut scratch, weights, first, count);
         }
         self.latent = Some(scratch);
     }
 
     /// Norms and rotates the rows in `Key`.
-    fn cache_rows(
+    pub(super) fn cache_rows(
         &mut self,
         scratch: &mut LatentScratch,
         weights: &LatentAttention,
@@ -188,7 +210,7 @@ impl CpuBackend {
     }
 
     /// Makes the queries that meet cached rows.
-    fn absorb_queries(
+    pub(super) fn absorb_queries(
         &mut self,
         scratch: &mut LatentScratch,
         weights: &LatentAttention,
@@ -221,47 +243,52 @@ impl CpuBackend {
         });
     }
 
-    /// Appends the rows to the layer's cache and lets the queries meet what each may see.
-    fn attend_rows(
-        &mut self,
-        scratch: &mut LatentScratch,
-        layer: LayerId,
-        first: usize,
-        count: usize,
-    ) {
-        let (heads, row) = (scratch.sizes.heads, scratch.sizes.row());
-        let shape = AttentionShape {
-            query_heads: heads,
+    /// Attention of all heads over rows.
+    pub(super) fn row_attention(&self, scratch: &LatentScratch) -> AttentionShape {
+        AttentionShape {
+            query_heads: scratch.sizes.heads,
             key_value_heads: 1,
-            head_dim: row,
+            head_dim: scratch.sizes.row(),
             scale: self.config.latent.as_ref().map_or(1.0, |latent| latent.scale),
             kv_type: self.options.kv_type,
-        };
-        for span in &self.spans {
-            let begin = span.first.max(first);
-            let end = (span.first + span.tokens).min(first + count);
-            if begin >= end {
-                continue;
-            }
-            let position = span.position + begin - span.first;
-            let rows = &self.registers.get(Register::Key)[begin * row..end * row];
-            self.sequences.append(span.sequence, layer, &shape, position, &[rows]);
-            let positions = position..position + end - begin;
-            let (_, blocks) = self.sequences.blocks(span.sequence, layer, positions);
-            let pairs = (begin - first) * heads * row..(end - first) * heads * row;
-            self.compute.attention_with(
-                &shape,
-                AttentionExtras::default(),
-                &scratch.query[pairs.clone()],
-                position,
-                &blocks,
-                &mut scratch.context[pairs],
-            );
         }
     }
 
+    /// Appends the rows of some tokens of a span, which are in `Key`, to the layer's cache.
+    pub(super) fn append_rows_of(
+        &mut self,
+        scratch: &LatentScratch,
+        layer: LayerId,
+        span: Span,
+        tokens: Range<usize>,
+    ) {
+        let (shape, row) = (self.row_attention(scratch), scratch.sizes.row());
+        let position = span.position + tokens.start - span.first;
+        let rows = &self.registers.get(Register::Key)[tokens.start * row..tokens.end * row];
+        self.sequences.append(span.sequence, layer, &shape, position, &[rows]);
+    }
+
+    /// Lets the queries of some tokens of a span meet every row that each may see; `first` is the first token of the
+    /// scratch.
+    pub(super) fn attend_all_rows(
+        &mut self,
+        scratch: &mut LatentScratch,
+        layer: LayerId,
+        span: Span,
+        tokens: Range<usize>,
+        first: usize,
+    ) {
+        let shape = self.row_attention(scratch);
+        let position = span.position + tokens.start - span.first;
+        let positions = position..position + tokens.len();
+        let (_, blocks) = self.sequences.blocks(span.sequence, layer, positions);
+        let (query, context) = scratch.sides(tokens.start - first..tokens.end - first);
+        let extras = AttentionExtras::default();
+        self.compute.attention_with(&shape, extras, query, position, &blocks, context);
+    }
+
     /// Makes the heads' values of the sums of rows.
-    fn expand_values(
+    pub(super) fn expand_values(
         &mut self,
         scratch: &mut LatentScratch,
         weights: &LatentAttention,

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod attention;
+mod chosen_rows;
 mod compressed;
 mod compressed_state;
 mod dense;
@@ -310,10 +311,17 @@ impl Backend for CpuBackend {
 
     fn suspend(&mut self) -> Option<Suspended> {
         let residual = self.registers.get(Register::Residual).to_vec();
-        Some(self.sequences.suspend(self.tokens.clone(), residual))
+        let mut suspended = self.sequences.suspend(self.tokens.clone(), residual);
+        if let Some(index) = &self.index {
+            suspended.chosen.extend_from_slice(index.choices_of(self.tokens.len()));
+        }
+        Some(suspended)
     }
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        if let Some(index) = &mut self.index {
+            index.take_choices(&suspended.chosen);
+        }
         let (tokens, residual) = self.sequences.resume(suspended);
         self.answers = false;
         self.set_batch(tokens.into_iter());

@@ -42,6 +42,7 @@ impl CpuBackend {
             Op::KeepKeys => self.keep_keys(layer),
             &Op::Attend { sinks } => self.run_attend(layer, sinks),
             Op::AttendLatent(weights) => self.run_latent(layer, weights),
+            Op::AttendRows { rows, indexer } => self.run_chosen_rows(layer, rows, indexer.as_ref()),
             Op::AttendCompressed(weights) => self.run_compressed(layer, weights),
             Op::AttendIndexed(weights) => self.run_indexed(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),

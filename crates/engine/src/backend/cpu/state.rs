@@ -257,6 +257,11 @@ impl HostSequences {
         IndexParts { layout: layout.side(), ring, rows, pages: self.sequences.pages_mut(sequence) }
     }
 
+    /// Where index keys lie that every token has, and the pages that hold them.
+    pub(super) fn index_keys(&mut self, sequence: SequenceId) -> (&SideLayout, &mut [SharedPage]) {
+        (self.memory.layout.side(), self.sequences.pages_mut(sequence))
+    }
+
     /// What a layer of hashed n-grams has of the tokens before.
     pub(super) fn ngrams(&mut self, sequence: SequenceId, layer: LayerId) -> (Ring, &mut [f32]) {
         let HostMemory { layout, states, .. } = &mut self.memory;

@@ -365,6 +365,7 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
             Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
+        Op::AttendRows { .. } => Err(Refusal::operation(op)),
         Op::Norm { .. }
         | Op::NormAdd { .. }
         | Op::NormValues { .. }

@@ -245,6 +245,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::AttendLatent(_)
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
+        | Op::AttendRows { .. }
         | Op::GatherRows { .. }
         | Op::NormPair { .. }
         | Op::KeepKeys

@@ -90,6 +90,7 @@ impl GpuBackend {
             | Op::AttendLatent(_)
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
+            | Op::AttendRows { .. }
             | Op::GatherRows { .. }
             | Op::NormPair { .. }
             | Op::KeepKeys

@@ -5,6 +5,7 @@
 //! reach 75 to 95 % of the bound (docs/benchmarks.md). A prompt computes every matrix for each token and reads what is
 //! outside memory once per chunk.
 
+use engine::model::config::{LayerSpec, Sees};
 use serde_json::{Value, json};
 use store::LayerId;
 
@@ -80,6 +81,10 @@ pub(super) struct Sizes {
     pub(super) operations: f64,
     /// And of attention, for each token before it.
     pub(super) attention: f64,
+    /// Most tokens before it that it attends to, where an indexer chooses them.
+    pub(super) seen: Option<f64>,
+    /// Multiplications and additions of its indexers, for each token before it.
+    pub(super) index: f64,
     /// Tokens of a chunk.
     pub(super) chunk: f64,
     /// Bytes of the slots, where more of them can be had.
@@ -115,9 +120,25 @@ impl Sizes {
             share,
             operations: operations(plan),
             attention: 4.0 * (attention * heads.query_heads * heads.head_dim) as f64,
+            seen: plan.config.index.map(|index| index.tokens() as f64),
+            index: plan.config.index.map_or(0.0, |index| {
+                let own = |layer: &&LayerSpec| layer.sees == Sees::Chosen;
+                let layers = plan.config.layers.iter().filter(own).count();
+                2.0 * (layers * index.heads * index.dim) as f64 / index.unit as f64
+            }),
             chunk: plan.backend.batch_tokens as f64,
             slots,
         }
+    }
+
+    /// Multiplications and additions of attention over a prompt, and of what chooses keys.
+    fn attended(&self, tokens: f64) -> f64 {
+        let before = tokens * tokens / 2.0;
+        let seen = match self.seen {
+            Some(most) if most < tokens => most * (tokens - most / 2.0),
+            _ => before,
+        };
+        seen * self.attention + before * self.index
     }
 
     /// What is expected at `speeds`.
@@ -135,7 +156,7 @@ impl Sizes {
         let sweep = self.all * (1.0 - self.share) / speeds.disk;
         let prefill = |tokens: f64| {
             let chunks = (tokens / self.chunk).ceil();
-            let positions = tokens * tokens / 2.0 * self.attention / ATTENTION;
+            let positions = self.attended(tokens) / ATTENTION;
             let computing = (tokens * self.operations + positions) / speeds.compute;
             let reading = chunks * sweep;
             Range { low: computing.max(reading) / REACHED, high: (computing + reading) / SLOWEST }
@@ -267,10 +288,23 @@ mod tests {
         share: 0.2,
         operations: 5.2e9,
         attention: 4.0 * 40_960.0,
+        seen: None,
+        index: 0.0,
         chunk: 1024.0,
         slots: Some(3.6e9),
     };
     const SPEEDS: Speeds = Speeds { disk: 2.0e9, memory: 28.0e9, bus: None, compute: 380.0e9 };
+
+    /// Beyond the budget attention grows with the prompt, what chooses keys with its square.
+    #[test]
+    fn chosen_keys_cost_what_the_indexer_costs() {
+        let whole = SIZES.attended(2000.0);
+        assert!(whole == 2000.0 * 2000.0 / 2.0 * SIZES.attention);
+        let chosen = Sizes { seen: Some(2000.0), index: 10.0, ..SIZES };
+        assert_eq!(chosen.attended(2000.0), whole + 2e6 * 10.0);
+        let far = 2000.0 * 2000.0 / 2.0 + 6000.0 * 2000.0;
+        assert_eq!(chosen.attended(8000.0), far * SIZES.attention + 32e6 * 10.0);
+    }
 
     #[test]
     fn measured_rows_lie_in_the_range_that_is_expected() {

@@ -121,6 +121,63 @@ pub(super) fn glm_flash() -> Value {
     )
 }
 
+/// DeepSeek-V3.2: DeepSeek-V3 with an indexer in each layer.
+pub(super) fn deepseek_v32() -> Value {
+    let others = json!({
+        "architectures": ["DeepseekV32ForCausalLM"],
+        "model_type": "deepseek_v32",
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "index_topk": 2048,
+    });
+    with(deepseek_v3(), others)
+}
+
+/// GLM-5, with an indexer in each layer.
+pub(super) fn glm_5() -> Value {
+    let sizes = [6144, 78, 64, 154_880];
+    let (heads, experts) = ([2048, 512, 192, 64, 256], [256, 8, 2048]);
+    let config = published("glm_moe_dsa", sizes, heads, experts, [3, 12_288]);
+    let others = json!({
+        "architectures": ["GlmMoeDsaForCausalLM"],
+        "n_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 2.5,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 202_752,
+        "rope_parameters": { "rope_theta": 1_000_000, "rope_type": "default" },
+        "index_n_heads": 32,
+        "index_head_dim": 128,
+        "index_topk": 2048,
+        "indexer_rope_interleave": true,
+    });
+    with(config, others)
+}
+
+/// GLM-5.2, with an indexer in the first three layers and then in one of four.
+pub(super) fn glm_52() -> Value {
+    let others = json!({
+        "index_topk_freq": 4,
+        "index_skip_topk_offset": 3,
+        "max_position_embeddings": 1_048_576,
+    });
+    with(glm_5(), others)
+}
+
+/// GLM-5 of four layers that run anywhere, of which the last two share a choice.
+pub(super) fn tiny_rows() -> Value {
+    let others = json!({
+        "model_type": "glm_moe_dsa",
+        "n_group": 1,
+        "topk_group": 1,
+        "index_n_heads": 4,
+        "index_head_dim": 64,
+        "index_topk": 16,
+        "index_topk_freq": 3,
+    });
+    with(tiny(), others)
+}
+
 /// DeepSeek-V3 of four layers that run anywhere.
 pub(super) fn tiny() -> Value {
     let (sizes, heads) = ([256, 4, 4, 512], [64, 64, 32, 32, 64]);

@@ -2,7 +2,8 @@
 
 use anyhow::Result;
 use engine::model::config::{
-    AttentionConfig, DeltaConfig, Family, FeedForward, LatentConfig, Mixer, ModelConfig, Values,
+    AttentionConfig, DeltaConfig, Family, FeedForward, LatentConfig, Mixer, ModelConfig, Sees,
+    Values,
 };
 use engine::model::router::Score;
 use kernels::format::{Encoding, FloatType};
@@ -105,6 +106,15 @@ fn layer(model: &ModelConfig, layer: usize, stored: Stored, add: &mut Add<'_>) {
         (Mixer::Compressed(_), ..) => {}
         (Mixer::Latent, _, Some(latent)) => {
             latent_attention(hidden, attention, latent, stored, &name, add);
+            let index = model.index.filter(|_| spec.sees == Sees::Chosen);
+            if let (Some(index), Some(rank)) = (index, latent.query_rank) {
+                let name = |part: &str| name(&format!("self_attn.indexer.{part}"));
+                add(name("wq_b"), &[index.heads * index.dim, rank], stored.matrices);
+                add(name("wk"), &[index.dim, hidden], stored.matrices);
+                add(name("k_norm"), &[index.dim], stored.plain);
+                add(name("k_norm.bias"), &[index.dim], stored.plain);
+                add(name("weights_proj"), &[index.heads, hidden], stored.plain);
+            }
         }
         (Mixer::DeltaNet, Some(delta), _) => delta_rule(model, delta, stored, &name, add),
         _ => plain_attention(hidden, attention, stored, &name, add),

@@ -19,6 +19,10 @@ pub enum Family {
     DeepseekV4,
     /// DeepSeek-V3 and R1: latent attention, a router of sigmoids over groups, dense layers first.
     DeepseekV3,
+    /// DeepSeek-V3.2: the parts of DeepSeek-V3, and an indexer that chooses the rows which a token sees.
+    DeepseekV32,
+    /// GLM-5 to GLM-5.3: the parts of DeepSeek-V3.2; some layers see what an earlier one chose.
+    GlmMoeDsa,
     /// Kimi-K2: the parts of DeepSeek-V3.
     KimiK2,
     /// GLM-4.5 to GLM-4.7: plain attention, the router and the dense layers of DeepSeek-V3.
@@ -99,7 +103,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 21] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -139,6 +143,20 @@ const ROWS: [Row; 19] = [
         family: Family::DeepseekV3,
         name: "DeepSeek-V3",
         model_types: &["deepseek_v3"],
+        zero_centred_norms: false,
+        experts: DEEPSEEK,
+    },
+    Row {
+        family: Family::DeepseekV32,
+        name: "DeepSeek-V3.2",
+        model_types: &["deepseek_v32"],
+        zero_centred_norms: false,
+        experts: DEEPSEEK,
+    },
+    Row {
+        family: Family::GlmMoeDsa,
+        name: "GLM-5",
+        model_types: &["glm_moe_dsa"],
         zero_centred_norms: false,
         experts: DEEPSEEK,
     },
@@ -238,17 +256,15 @@ const ROWS: [Row; 19] = [
 /// The families that work, for error messages.
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
-     deepseek_v3 (DeepSeek-V3, R1), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
-     glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), \
+     deepseek_v3 (DeepSeek-V3, R1), deepseek_v32 (DeepSeek-V3.2), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
+     glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), glm_moe_dsa (GLM-5 to GLM-5.3), \
      minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), gemma4 (Gemma-4 26B-A4B), olmoe (OLMoE), \
      dots1 (dots.llm1), solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
      ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 8] = [
+const OTHERS: [(&str, &str); 6] = [
     ("deepseek_v2", "DeepSeek-V2"),
-    ("deepseek_v32", "DeepSeek-V3.2"),
-    ("glm_moe_dsa", "GLM-5"),
     ("hunyuan_v1_moe", "Hunyuan"),
     ("kimi_linear", "Kimi-Linear"),
     ("llama4", "Llama 4"),

@@ -8,12 +8,12 @@
 use super::Family;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
-    AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Size, Sizes,
-    Text, Tokens,
+    AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Owners, Size,
+    Sizes, Text, Tokens,
 };
 use super::shared_defaults::{
-    CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE, ONE_SHARED,
-    OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
+    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE,
+    ONE_SHARED, OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
 };
 
 macro_rules! keys {
@@ -120,7 +120,7 @@ keys! {
         Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe], "1")]), Size(0..=64),
         "the same, as Hy3 and K-EXAONE have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(DEEPSEEK, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
+        Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
         "layers without experts, the first ones.";
     MOE_LAYER_FREQ: Only = "moe_layer_freq", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Only(1),
@@ -146,7 +146,7 @@ keys! {
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
-            (&[Family::ExaoneMoe], "2.5"),
+            (&[Family::GlmMoeDsa, Family::ExaoneMoe], "2.5"),
             (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
@@ -325,13 +325,28 @@ keys! {
         "groups of heads there.";
     INDEX_N_HEADS: Size = "index_n_heads", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=1024),
-        "heads that score compressed rows.";
+        "heads that score rows.";
     INDEX_HEAD_DIM: Size = "index_head_dim", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(2..=4096),
         "values of such a head.";
     INDEX_TOPK: Size = "index_topk", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(1..=1 << 20),
-        "compressed rows that a token sees.";
+        "rows that a token sees at most.";
+    INDEXER_TYPES: ListOf = "indexer_types", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("as index_topk_pattern"), ListOf(&["full", "shared"]),
+        "which layers choose rows, and which see what the one before them does.";
+    INDEX_TOPK_PATTERN: Owners = "index_topk_pattern", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("as index_topk_freq"), Owners,
+        "the same, as letters.";
+    INDEX_TOPK_FREQ: Size = "index_topk_freq", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Is("1"), Size(1..=1024),
+        "every so many layers chooses rows.";
+    INDEX_SKIP_TOPK_OFFSET: Size = "index_skip_topk_offset", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Is("2"), Size(0..=1024),
+        "first layers, which all do; the last of them is the first that is counted.";
+    INDEXER_ROPE_INTERLEAVE: Flag = "indexer_rope_interleave", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(&[Family::DeepseekV32], "false"), (&[Family::GlmMoeDsa], "true")]), Flag,
+        "whether neighbours are rotated together in what scores rows, or halves.";
     COMPRESS_RATIOS: Sizes = "compress_ratios", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Sizes(0..=256),
         "for each layer, tokens of a compressed row; 0 for layers without.";
@@ -493,13 +508,14 @@ keys! {
         "base of the frequencies there.";
     MAX_POSITION_EMBEDDINGS: Size = "max_position_embeddings", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
+            (&[Family::DeepseekV32], "163840"),
             (DEEPSEEK, "4096"),
             (&[Family::Olmoe], "4096"),
             (&[Family::Dots1, Family::ExaoneMoe], "2048"),
             (&[Family::Qwen3VlMoe], "128000"),
             (CONTEXT_128K, "131072"),
             (GEMMA, "131072"),
-            (&[Family::Glm4MoeLite], "202752"),
+            (&[Family::Glm4MoeLite, Family::GlmMoeDsa], "202752"),
             (&[Family::DeepseekV4], "1048576"),
             (&[Family::MinimaxM2], "196608"),
             (&[Family::Qwen35Moe], "262144"),

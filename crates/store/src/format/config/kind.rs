@@ -44,6 +44,9 @@ pub struct Text;
 pub struct OneOf(pub(super) &'static [&'static str]);
 /// A list of texts, each one of several.
 pub struct ListOf(pub(super) &'static [&'static str]);
+/// For each layer whether it has a part of its own (`F`, "full") or another's (`S`, "shared"): letters, or a list of
+/// the words.
+pub struct Owners;
 /// The number of a layer up to this one, or -1 for the last.
 pub struct Last(pub(super) u64);
 /// A list of whole numbers within bounds.
@@ -188,6 +191,31 @@ impl Kind for Sizes {
 
     fn expected(&self) -> Cow<'static, str> {
         format!("a list of whole numbers from {} to {}", self.0.start(), self.0.end()).into()
+    }
+
+    fn has_entries(&self) -> bool {
+        true
+    }
+}
+
+impl Kind for Owners {
+    type Read<'a> = Vec<bool>;
+
+    fn read(&self, value: &Value) -> Option<Vec<bool>> {
+        if let Some(letters) = value.as_str() {
+            let letter = |letter: char| match letter {
+                'F' => Some(true),
+                'S' => Some(false),
+                _ => None,
+            };
+            return letters.chars().map(letter).collect();
+        }
+        let words = ListOf(&["full", "shared"]).read(value)?;
+        Some(words.into_iter().map(|word| word == "full").collect())
+    }
+
+    fn expected(&self) -> Cow<'static, str> {
+        "letters F and S, or a list of full and shared".into()
     }
 
     fn has_entries(&self) -> bool {

@@ -3,10 +3,18 @@
 use super::Family;
 
 /// Families of latent attention as DeepSeek-V3 is published.
-pub(super) const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2];
+pub(super) const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2, Family::DeepseekV32];
+/// Families in which an indexer chooses latent rows.
+pub(super) const CHOSEN_ROWS: &[Family] = &[Family::DeepseekV32, Family::GlmMoeDsa];
 /// Families of the same router, whose experts are in no groups.
-pub(super) const UNGROUPED: &[Family] =
-    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::Dots1, Family::SolarOpen, Family::ExaoneMoe];
+pub(super) const UNGROUPED: &[Family] = &[
+    Family::Glm4Moe,
+    Family::Glm4MoeLite,
+    Family::GlmMoeDsa,
+    Family::Dots1,
+    Family::SolarOpen,
+    Family::ExaoneMoe,
+];
 /// Families whose first layer alone has no experts.
 pub(super) const ONE_DENSE: &[Family] =
     &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3, Family::ExaoneMoe];
@@ -14,6 +22,8 @@ pub(super) const ONE_DENSE: &[Family] =
 pub(super) const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
 /// Families with one shared expert unless a key says otherwise.
 pub(super) const ONE_SHARED: &[Family] = &[
+    Family::DeepseekV32,
+    Family::GlmMoeDsa,
     Family::DeepseekV3,
     Family::DeepseekV4,
     Family::KimiK2,
@@ -25,6 +35,8 @@ pub(super) const ONE_SHARED: &[Family] = &[
 pub(super) const DELTA: &[Family] = &[Family::Qwen35Moe, Family::Qwen3Next];
 /// Families whose chosen experts' weights sum to one.
 pub(super) const SCALED: &[Family] = &[
+    Family::DeepseekV32,
+    Family::GlmMoeDsa,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -39,6 +51,8 @@ pub(super) const SCALED: &[Family] = &[
 pub(super) const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
 /// Families that rotate whole heads.
 pub(super) const WHOLE_HEADS: &[Family] = &[
+    Family::DeepseekV32,
+    Family::GlmMoeDsa,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4MoeLite,
@@ -57,6 +71,8 @@ pub(super) const WHOLE_HEADS: &[Family] = &[
 pub(super) const GEMMA: &[Family] = &[Family::Gemma4];
 /// Families whose rotation has the base 1e4.
 pub(super) const THETA_4: &[Family] = &[
+    Family::DeepseekV32,
+    Family::GlmMoeDsa,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -70,6 +86,7 @@ pub(super) const THETA_4: &[Family] = &[
 ];
 /// Families whose norms add 1e-5.
 pub(super) const EPSILON_5: &[Family] = &[
+    Family::GlmMoeDsa,
     Family::Glm4Moe,
     Family::Glm4MoeLite,
     Family::GptOss,
@@ -81,6 +98,7 @@ pub(super) const EPSILON_5: &[Family] = &[
 ];
 /// Families whose norms add 1e-6.
 pub(super) const EPSILON_6: &[Family] = &[
+    Family::DeepseekV32,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::DeepseekV4,
@@ -94,6 +112,8 @@ pub(super) const EPSILON_6: &[Family] = &[
 ];
 /// Families but gpt-oss.
 pub(super) const OTHERS: &[Family] = &[
+    Family::DeepseekV32,
+    Family::GlmMoeDsa,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -118,6 +138,8 @@ pub(super) const CONTEXT_128K: &[Family] =
     &[Family::Glm4Moe, Family::GptOss, Family::SolarOpen, Family::HyV3, Family::Ernie45Moe];
 /// Families whose head is not the embedding unless they say so.
 pub(super) const UNTIED: &[Family] = &[
+    Family::DeepseekV32,
+    Family::GlmMoeDsa,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,

@@ -5,6 +5,7 @@
 //! whose effect no configuration of ours has must say that it has none.
 
 mod compressed;
+mod delta;
 pub(super) mod gemma;
 mod latent;
 mod sigmoid;
@@ -12,7 +13,7 @@ mod sigmoid;
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::names::{DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
+use super::names::{CHOSEN_ROWS, DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -54,7 +55,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 9] = [
+const ARCHITECTURES: [Architecture; 11] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -91,6 +92,20 @@ const ARCHITECTURES: [Architecture; 9] = [
         heads: ValueHeads::None,
     },
     Architecture {
+        name: "deepseek32",
+        family: Family::DeepseekV32,
+        second_norm: "ffn_norm.weight",
+        own: &CHOSEN_ROWS,
+        heads: ValueHeads::None,
+    },
+    Architecture {
+        name: "glm-dsa",
+        family: Family::GlmMoeDsa,
+        second_norm: "ffn_norm.weight",
+        own: &CHOSEN_ROWS,
+        heads: ValueHeads::None,
+    },
+    Architecture {
         name: "deepseek4",
         family: Family::DeepseekV4,
         second_norm: "ffn_norm.weight",
@@ -120,8 +135,12 @@ const ARCHITECTURES: [Architecture; 9] = [
     },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
-     (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 \
-     to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 26B-A4B)";
+     (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek32 (DeepSeek-V3.2), glm-dsa \
+     (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 \
+     26B-A4B)";
+
+/// Families of latent attention.
+const LATENT: [Family; 3] = [Family::DeepseekV3, Family::DeepseekV32, Family::GlmMoeDsa];
 
 /// Families whose blocks beyond the trunk are ordinary layers of attention and experts.
 const HEADS: [Family; 3] = [Family::Qwen35Moe, Family::Qwen3Next, Family::Glm4Moe];
@@ -249,7 +268,7 @@ impl Entries<'_> {
 
 /// What tensors say where the format has no key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct Found<'a> {
     /// Rows of the embedding.
     pub(super) rows: Option<usize>,
     /// Whether there is a head beside it.
@@ -262,10 +281,12 @@ pub(super) struct Found {
     pub(super) full_values: bool,
     /// Pairs of heads that turn by the factors of frequencies, and of how many.
     pub(super) turning: Option<(usize, usize)>,
+    /// The blocks with an indexer over latent rows.
+    pub(super) indexed: &'a [usize],
 }
 
 /// Reads the keys.
-pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, FormatError> {
+pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Described, FormatError> {
     refuse_parts(metadata)?;
     let name = metadata.required(ARCHITECTURE, |m, key| m.text(key, TEXT_BYTES_MAX))?;
     let Some(known) = ARCHITECTURES.into_iter().find(|known| known.name == name) else {
@@ -305,7 +326,10 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     }
     match known.family {
         Family::GptOss => gpt_oss(&mut entries)?,
-        Family::DeepseekV3 => latent::enter(&mut entries)?,
+        Family::DeepseekV3 => latent::enter_told_apart(&mut entries)?,
+        Family::DeepseekV32 | Family::GlmMoeDsa => {
+            latent::enter_chosen_rows(&mut entries, trunk, found)?
+        }
         Family::DeepseekV4 => compressed::enter(&mut entries)?,
         Family::Glm4Moe => sigmoid::glm(&mut entries, found)?,
         Family::MinimaxM2 => sigmoid::minimax(&mut entries)?,
@@ -314,16 +338,10 @@ pub(super) fn describe(metadata: &Metadata, found: Found) -> Result<Described, F
     }
     let linear = match known.heads {
         ValueHeads::None => vec![false; trunk],
-        heads => delta(&mut entries, heads, trunk, trunk + further)?,
+        heads => delta::enter(&mut entries, heads, trunk, trunk + further)?,
     };
-    let own = [
-        Family::DeepseekV3,
-        Family::DeepseekV4,
-        Family::Glm4Moe,
-        Family::MinimaxM2,
-        Family::Gemma4,
-    ];
-    if !own.contains(&known.family) {
+    let own = [Family::DeepseekV4, Family::Glm4Moe, Family::MinimaxM2, Family::Gemma4];
+    if !own.contains(&known.family) && !LATENT.contains(&known.family) {
         rotation(&mut entries, known.family)?;
     }
     let Entries { json, names, .. } = entries;
@@ -358,7 +376,7 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     let scaling = entries.key("rope.scaling.type");
     let kind = entries.metadata.text(&scaling, TEXT_BYTES_MAX)?;
     let stretched = match family {
-        Family::GptOss | Family::DeepseekV3 | Family::DeepseekV4 => "yarn",
+        Family::GptOss | Family::DeepseekV3 | Family::DeepseekV32 | Family::DeepseekV4 => "yarn",
         _ => "none",
     };
     let factor = entries.key("rope.scaling.factor");
@@ -380,13 +398,15 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     }
     let more: &[(&str, &[f64])] = match family {
         Family::GptOss => &WITHOUT_EFFECT_ON_GPT_OSS,
-        Family::DeepseekV3 | Family::Glm4Moe | Family::MinimaxM2 => &WITHOUT_EFFECT_ON_SIGMOIDS,
+        family if LATENT.contains(&family) => &WITHOUT_EFFECT_ON_SIGMOIDS,
+        Family::Glm4Moe | Family::MinimaxM2 => &WITHOUT_EFFECT_ON_SIGMOIDS,
         Family::DeepseekV4 => &WITHOUT_EFFECT_ON_DEEPSEEK_V4,
         Family::Gemma4 => &WITHOUT_EFFECT_ON_GEMMA,
         _ => &WITHOUT_EFFECT_ON_QWEN,
     };
     let everywhere = match family {
-        Family::DeepseekV3 | Family::DeepseekV4 | Family::Glm4Moe => &[][..],
+        family if LATENT.contains(&family) => &[][..],
+        Family::DeepseekV4 | Family::Glm4Moe => &[][..],
         _ => &WITHOUT_EFFECT_IN_EVERY_LAYER,
     };
     let capped = |name: &str| family == Family::Gemma4 && name == "final_logit_softcapping";
@@ -406,7 +426,7 @@ fn refuse_effects(entries: &Entries<'_>, family: Family) -> Result<(), FormatErr
     // Those of latent attention are those of its row.
     if let (Some(keys), Some(values)) = (keys, values)
         && keys != values
-        && family != Family::DeepseekV3
+        && !LATENT.contains(&family)
     {
         let found = format!("{values} for keys of {keys}");
         let key = entries.key("attention.value_length");
@@ -514,60 +534,6 @@ fn stretched(entries: &mut Entries<'_>, mut rope: Map<String, Value>) -> Result<
     enter(keys::ROPE_BETA_SLOW.name(), "rope.scaling.yarn_beta_slow", false)?;
     entries.json.insert(keys::ROPE_SCALING.name().to_owned(), rope.into());
     Ok(())
-}
-
-/// The keys of the delta rule; which layers it mixes.
-fn delta(
-    entries: &mut Entries<'_>,
-    heads: ValueHeads,
-    trunk: usize,
-    blocks: usize,
-) -> Result<Vec<bool>, FormatError> {
-    entries.count(
-        &keys::SHARED_EXPERT_INTERMEDIATE_SIZE,
-        "expert_shared_feed_forward_length",
-        true,
-    )?;
-    entries.count(&keys::LINEAR_NUM_KEY_HEADS, "ssm.group_count", true)?;
-    entries.count(&keys::LINEAR_NUM_VALUE_HEADS, "ssm.time_step_rank", true)?;
-    entries.count(&keys::LINEAR_KEY_HEAD_DIM, "ssm.state_size", true)?;
-    entries.count(&keys::LINEAR_CONV_KERNEL_DIM, "ssm.conv_kernel", true)?;
-    let key = entries.key("ssm.inner_size");
-    let inner = entries.metadata.required(&key, Metadata::unsigned)?;
-    let count = entries.size("ssm.time_step_rank")?.unwrap_or(0);
-    let Some(width) =
-        inner.checked_div(count).filter(|width| width.checked_mul(count) == Some(inner))
-    else {
-        return Err(entries.metadata.invalid(&key, format!("{inner} for {count} heads")));
-    };
-    entries.enter(&keys::LINEAR_VALUE_HEAD_DIM, key, width.into());
-    if heads == ValueHeads::Tiled {
-        entries.json.insert(keys::LINEAR_VALUE_HEAD_ORDER.name().to_owned(), "tiled".into());
-    }
-    let key = entries.key("attention.recurrent_layers");
-    let linear = match entries.metadata.flags(&key)? {
-        Some(flags) if flags.len() == blocks => flags[..trunk].to_vec(),
-        Some(flags) if flags.len() == 1 => vec![flags[0]; trunk],
-        Some(flags) => {
-            let found = format!("has {} entries for {blocks} layers", flags.len());
-            return Err(entries.metadata.invalid(&key, found));
-        }
-        None => {
-            let interval_key = entries.key("full_attention_interval");
-            let interval = entries.metadata.unsigned(&interval_key)?.unwrap_or(4);
-            if interval == 0 {
-                return Err(entries.metadata.invalid(&interval_key, "is zero"));
-            }
-            (1..=trunk as u64).map(|layer| !layer.is_multiple_of(interval)).collect()
-        }
-    };
-    let names = linear.iter().map(|linear| match linear {
-        true => "linear_attention",
-        false => "full_attention",
-    });
-    let names: Vec<&str> = names.collect();
-    entries.enter(&keys::LAYER_TYPES, key, json!(names));
-    Ok(linear)
 }
 
 /// Rows of query (with its gate), key and value.

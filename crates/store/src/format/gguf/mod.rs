@@ -133,6 +133,12 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
         None => None,
         Some((file, tensor)) => Some(gemma::turning(&files[file.0 as usize].path, tensor)?),
     };
+    let indexer = |name: &str| {
+        let block = name.strip_prefix("blk.")?.strip_suffix(".indexer.attn_k.weight")?;
+        block.parse::<usize>().ok()
+    };
+    let indexed: Vec<usize> =
+        tensors.iter().filter_map(|(_, tensor)| indexer(&tensor.name)).collect();
     let found = Found {
         rows,
         own_head: has("output.weight"),
@@ -140,6 +146,7 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
         biases: has("blk.0.attn_q.bias"),
         full_values: count(&attends) == count(&valued),
         turning,
+        indexed: &indexed,
     };
     let described = architecture::describe(&metadata, found)?;
     let file = |id: FileId| files[id.0 as usize].path.as_path();

@@ -87,6 +87,24 @@ pub(super) const DEEPSEEK: [(&str, &str); 12] = [
     ("ffn_down.weight", "mlp.down_proj"),
 ];
 
+/// The same of DeepSeek-V3.2 and GLM-5, and what their indexer has.
+pub(super) const CHOSEN_ROWS: [(&str, &str); 17] = {
+    let indexer = [
+        ("indexer.attn_q_b.weight", "self_attn.indexer.wq_b"),
+        ("indexer.attn_k.weight", "self_attn.indexer.wk"),
+        ("indexer.k_norm.weight", "self_attn.indexer.k_norm"),
+        ("indexer.k_norm.bias", "self_attn.indexer.k_norm.bias"),
+        ("indexer.proj.weight", "self_attn.indexer.weights_proj"),
+    ];
+    let mut all = [indexer[0]; 17];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < DEEPSEEK.len() { DEEPSEEK[at] } else { indexer[at - DEEPSEEK.len()] };
+        at += 1;
+    }
+    all
+};
+
 /// What GLM-4.5 to GLM-4.7 have besides.
 pub(super) const GLM: [(&str, &str); 7] = [
     ("attn_q.bias", "self_attn.q_proj.bias"),

@@ -48,7 +48,7 @@ pub(in crate::format::gguf) fn turning(
 }
 
 /// Takes the keys, but for those that all architectures have.
-pub(super) fn enter(entries: &mut Entries<'_>, found: Found) -> Result<(), FormatError> {
+pub(super) fn enter(entries: &mut Entries<'_>, found: Found<'_>) -> Result<(), FormatError> {
     let key = entries.key("attention.sliding_window_pattern");
     let windows = entries.metadata.required(&key, Metadata::flags)?;
     let kinds = windows.iter().map(|window| match window {
@@ -112,7 +112,7 @@ fn heads(entries: &mut Entries<'_>, windows: &[bool]) -> Result<(), FormatError>
 }
 
 /// The rotation of each kind of layer.
-fn rotations(entries: &mut Entries<'_>, found: Found) -> Result<(), FormatError> {
+fn rotations(entries: &mut Entries<'_>, found: Found<'_>) -> Result<(), FormatError> {
     for (rotated, head) in [
         ("rope.dimension_count", "attention.key_length"),
         ("rope.dimension_count_swa", "attention.key_length_swa"),

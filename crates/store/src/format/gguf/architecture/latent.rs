@@ -1,11 +1,12 @@
-//! The keys of `deepseek2`: latent attention, layers without experts, groups of experts.
+//! The keys of `deepseek2`, `deepseek32` and `glm-dsa`: latent attention, layers without experts, groups of experts,
+//! and in the last two what chooses rows.
 //!
-//! The name is that of all models of these parts; which it is shows in the vocabulary. DeepSeek-V2, which chooses
+//! The first name is that of all models of these parts; which it is shows in the vocabulary. DeepSeek-V2, which chooses
 //! experts otherwise, has it too and is refused by its key. Files of before May 2025 do not say how wide heads are.
 
 use serde_json::{Map, Value, json};
 
-use super::{Entries, stretched};
+use super::{Entries, Found, stretched};
 use crate::format::Family;
 use crate::format::config::keys;
 use crate::format::error::FormatError;
@@ -15,8 +16,8 @@ use crate::format::gguf::metadata::Metadata;
 const VOCABULARIES: [(u64, Family); 2] =
     [(163_840, Family::KimiK2), (154_880, Family::Glm4MoeLite)];
 
-/// Takes the keys.
-pub(super) fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
+/// Takes the keys of `deepseek2`.
+pub(super) fn enter_told_apart(entries: &mut Entries<'_>) -> Result<(), FormatError> {
     let size = entries.json.get(keys::VOCAB_SIZE.name()).and_then(Value::as_u64);
     if let Some((_, family)) = VOCABULARIES.iter().find(|(known, _)| Some(*known) == size) {
         entries.json.insert(keys::MODEL_TYPE.name().to_owned(), family.model_type().into());
@@ -24,6 +25,34 @@ pub(super) fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
     // A file without it is of a model that weighs experts by a softmax.
     let gating = entries.key("expert_gating_func");
     entries.metadata.required(&gating, Metadata::unsigned)?;
+    enter(entries)
+}
+
+/// Takes the keys of architectures with an indexer. Which layers have one is told by a key that files since GLM-5.2
+/// have; in others by their tensors.
+pub(super) fn enter_chosen_rows(
+    entries: &mut Entries<'_>,
+    trunk: usize,
+    found: Found<'_>,
+) -> Result<(), FormatError> {
+    entries.count(&keys::INDEX_N_HEADS, "attention.indexer.head_count", true)?;
+    entries.count(&keys::INDEX_HEAD_DIM, "attention.indexer.key_length", true)?;
+    entries.count(&keys::INDEX_TOPK, "attention.indexer.top_k", true)?;
+    let key = entries.key("attention.indexer.types");
+    let own = match entries.metadata.flags(&key)? {
+        // One for all, or one for each; drafts may be told as well.
+        Some(own) if own.len() == 1 => vec![own[0]; trunk],
+        Some(own) => own,
+        None => (0..trunk).map(|layer| found.indexed.contains(&layer)).collect(),
+    };
+    let kinds = own.iter().map(|&own| if own { "full" } else { "shared" }).take(trunk);
+    let kinds: Vec<&str> = kinds.collect();
+    entries.enter(&keys::INDEXER_TYPES, key, json!(kinds));
+    enter(entries)
+}
+
+/// Takes what the architectures have in common.
+fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
     entries.count(&keys::Q_LORA_RANK, "attention.q_lora_rank", false)?;
     entries.count(&keys::KV_LORA_RANK, "attention.kv_lora_rank", true)?;
     entries.count(&keys::V_HEAD_DIM, "attention.value_length_mla", true)?;

@@ -13,7 +13,7 @@ use crate::format::error::FormatError;
 use crate::format::gguf::metadata::Metadata;
 
 /// Takes the keys of GLM-4.5 to GLM-4.7.
-pub(super) fn glm(entries: &mut Entries<'_>, found: Found) -> Result<(), FormatError> {
+pub(super) fn glm(entries: &mut Entries<'_>, found: Found<'_>) -> Result<(), FormatError> {
     entries.count(&keys::N_SHARED_EXPERTS, "expert_shared_count", true)?;
     entries.count(&keys::INTERMEDIATE_SIZE, "feed_forward_length", false)?;
     router(entries)?;

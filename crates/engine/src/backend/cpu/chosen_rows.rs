@@ -1,0 +1,209 @@
+//! Latent attention to the rows that an indexer chooses, on the CPU.
+//!
+//! A token that sees no more rows than the budget attends to all, as in any other layer of latent attention. For a
+//! later one the chosen rows are gathered, in order of positions, and handed to the kernel of attention as a cache of
+//! their own. The choice follows from the token's position and the scores alone, so that neither chunks nor batches
+//! change a bit. Layers without an indexer take the choice of the last one that has one, which is kept for the batch.
+
+use kernels::{AttentionExtras, BLOCK_TOKENS, KeyValueBlock};
+use store::LayerId;
+
+use super::super::{PAGE_TOKENS, Register};
+use super::indexed::IndexScratch;
+use super::latent::LatentScratch;
+use super::ops::Rotation;
+use super::state::owned_page;
+use super::{CpuBackend, Span};
+use crate::model::index::{IndexConfig, IndexForm, KEY_EPSILON, RowIndexer};
+use crate::model::latent::LatentAttention;
+use crate::model::rope::Pairs;
+use crate::sequences::key_type;
+
+/// `out = (row - mean) / sqrt(variance + epsilon) * weight + bias`
+fn layer_norm(row: &[f32], [weight, bias]: [&[f32]; 2], epsilon: f32, out: &mut [f32]) {
+    let mean = row.iter().sum::<f32>() / row.len() as f32;
+    let square = |value: &f32| (value - mean) * (value - mean);
+    let variance = row.iter().map(square).sum::<f32>() / row.len() as f32;
+    let factor = 1.0 / (variance + epsilon).sqrt();
+    for ((out, value), (weight, bias)) in out.iter_mut().zip(row).zip(weight.iter().zip(bias)) {
+        *out = (value - mean) * factor * weight + bias;
+    }
+}
+
+/// Copies a head so that the values of a pair that is rotated lie half the rotated values apart.
+fn part_head(pairs: Pairs, rotated: usize, from: &[f32], to: &mut [f32]) {
+    pairs.part(&from[..rotated], &mut to[..rotated]);
+    to[rotated..].copy_from_slice(&from[rotated..]);
+}
+
+fn pairs(index: &IndexConfig) -> Pairs {
+    match index.form {
+        IndexForm::Weighed { pairs } => pairs,
+        IndexForm::Joined => unreachable!("latent rows are chosen by weighed heads"),
+    }
+}
+
+impl CpuBackend {
+    /// Latent attention to the rows that `indexer` chooses, or without one to those that the last indexer chose.
+    pub(super) fn run_chosen_rows(
+        &mut self,
+        layer: LayerId,
+        weights: &LatentAttention,
+        indexer: Option<&RowIndexer>,
+    ) {
+        let index = self.config.index.expect("a layer with an indexer has a shape");
+        let mut choice = self.index.take().expect("a model with such layers has room for them");
+        let mut scratch = self.latent.take().expect("a model with such layers has room for them");
+        if let Some(indexer) = indexer {
+            self.turn_row_queries(&index, &mut choice);
+            for run in 0..self.spans.len() {
+                self.append_row_keys(layer, &index, indexer, self.spans[run], &mut choice);
+            }
+        }
+        let (tokens, step) = (self.tokens.len(), scratch.step());
+        for first in (0..tokens).step_by(step) {
+            let count = step.min(tokens - first);
+            self.cache_rows(&mut scratch, weights, first, count);
+            self.absorb_queries(&mut scratch, weights, first, count);
+            for run in 0..self.spans.len() {
+                let span = self.spans[run];
+                let begin = span.first.max(first);
+                let end = (span.first + span.tokens).min(first + count);
+                if begin >= end {
+                    continue;
+                }
+                self.append_rows_of(&scratch, layer, span, begin..end);
+                // Tokens that see all rows come first.
+                let all = (index.budget + span.first).saturating_sub(span.position);
+                let all = all.clamp(begin, end);
+                if begin < all {
+                    self.attend_all_rows(&mut scratch, layer, span, begin..all, first);
+                }
+                for token in all..end {
+                    self.choose_rows(layer, &index, indexer.is_some(), (span, token), &mut choice);
+                    self.attend_chosen_rows(&mut scratch, &mut choice, layer, (span, token), first);
+                }
+            }
+            self.expand_values(&mut scratch, weights, first, count);
+        }
+        (self.latent, self.index) = (Some(scratch), Some(choice));
+    }
+
+    /// Rotates the indexer's queries.
+    fn turn_row_queries(&mut self, index: &IndexConfig, choice: &mut IndexScratch) {
+        let (heads, dim, pairs) = (index.heads, index.dim, pairs(index));
+        let rotation =
+            Rotation { rope: &self.config.attention.rope, frequencies: &self.inverse_frequencies };
+        let given = self.registers.get(Register::IndexQuery);
+        let queries = &mut choice.queries[..self.tokens.len() * heads * dim];
+        self.compute.each_row(queries, dim, |row, to| {
+            part_head(pairs, rotation.rope.dims, &given[row * dim..][..dim], to);
+        });
+        rotation.turn(&self.compute, queries, (heads, dim), &self.positions);
+    }
+
+    /// Norms, rotates and keeps the index keys of a span.
+    fn append_row_keys(
+        &mut self,
+        layer: LayerId,
+        index: &IndexConfig,
+        indexer: &RowIndexer,
+        span: Span,
+        choice: &mut IndexScratch,
+    ) {
+        let (dim, pairs) = (index.dim, pairs(index));
+        let kind = key_type(self.options.kv_type).expect("a cache whose keys are floats");
+        let norm = indexer.key_norm.map(|id| self.weights.vector(id));
+        let rotation =
+            Rotation { rope: &self.config.attention.rope, frequencies: &self.inverse_frequencies };
+        let given = self.registers.get(Register::IndexValues);
+        let (layout, pages) = self.sequences.index_keys(span.sequence);
+        let mut normed = vec![0.0f32; dim];
+        for at in 0..span.tokens {
+            let position = span.position + at;
+            let row = &given[(span.first + at) * dim..][..dim];
+            layer_norm(row, norm, KEY_EPSILON, &mut normed);
+            part_head(pairs, rotation.rope.dims, &normed, &mut choice.key);
+            rotation.turn(&self.compute, &mut choice.key, (1, dim), &[position as u32]);
+            let page = owned_page(&mut pages[position / PAGE_TOKENS]);
+            let number = position % PAGE_TOKENS;
+            kind.encode(&choice.key, &mut page[layout.keys(layer.index(), number..number + 1)]);
+        }
+    }
+
+    /// The rows that a token of a span sees, by the layer's own scores or as the last indexer chose them.
+    fn choose_rows(
+        &mut self,
+        layer: LayerId,
+        index: &IndexConfig,
+        owner: bool,
+        (span, token): (Span, usize),
+        choice: &mut IndexScratch,
+    ) {
+        let kept = token * index.budget..(token + 1) * index.budget;
+        if !owner {
+            choice.chosen.clear();
+            choice.chosen.extend_from_slice(&choice.choices[kept]);
+            return;
+        }
+        let weights = &self.registers.get(Register::IndexWeights)[token * index.heads..];
+        let share = (index.heads as f32).powf(-0.5);
+        choice.factors.iter_mut().zip(weights).for_each(|(to, weight)| *to = weight * share);
+        self.choose_units(layer, index, span, token - span.first, choice);
+        if !choice.choices.is_empty() {
+            choice.choices[kept].copy_from_slice(&choice.chosen);
+        }
+    }
+
+    /// Lets the queries of a token meet the chosen rows; `first` is the first token of the scratch.
+    fn attend_chosen_rows(
+        &mut self,
+        scratch: &mut LatentScratch,
+        choice: &mut IndexScratch,
+        layer: LayerId,
+        (span, token): (Span, usize),
+        first: usize,
+    ) {
+        let shape = self.row_attention(scratch);
+        let position = span.position + token - span.first;
+        let (_, blocks) = self.sequences.blocks(span.sequence, layer, position..position + 1);
+        let row = shape.kv_type.bytes_of_head(shape.head_dim);
+        let [rows, _] = &mut choice.gathered;
+        for (&chosen, to) in choice.chosen.iter().zip(rows.chunks_exact_mut(row)) {
+            let (block, at) = (chosen as usize / BLOCK_TOKENS, chosen as usize % BLOCK_TOKENS);
+            to.copy_from_slice(&blocks[block].keys[at * row..(at + 1) * row]);
+        }
+        let bytes = choice.chosen.len().div_ceil(BLOCK_TOKENS) * shape.block_bytes();
+        let blocks = rows[..bytes].chunks_exact(shape.block_bytes());
+        let blocks: Vec<_> =
+            blocks.map(|rows| KeyValueBlock { keys: rows, values: rows }).collect();
+        let (query, context) = scratch.sides(token - first..token - first + 1);
+        let extras = AttentionExtras::default();
+        let last = choice.chosen.len() - 1;
+        self.compute.attention_with(&shape, extras, query, last, &blocks, context);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_norm_has_a_mean_and_a_bias() {
+        let mut out = [0.0; 2];
+        layer_norm(&[5.0, 1.0], [&[2.0, 3.0], &[0.5, -0.5]], 0.0, &mut out);
+        assert_eq!(out, [2.5, -3.5]);
+        // What adds to the variance is seen where there is little.
+        layer_norm(&[1e-3, -1e-3], [&[1.0; 2], &[0.0; 2]], KEY_EPSILON, &mut out);
+        assert!((out[0] - 0.5f32.sqrt()).abs() < 1e-4, "{out:?}");
+    }
+
+    #[test]
+    fn neighbours_are_parted_within_the_rotated_values_alone() {
+        let mut out = [0.0; 6];
+        part_head(Pairs::Neighbours, 4, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut out);
+        assert_eq!(out, [1.0, 3.0, 2.0, 4.0, 5.0, 6.0]);
+        part_head(Pairs::Halves, 4, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut out);
+        assert_eq!(out, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    }
+}

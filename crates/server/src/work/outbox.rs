@@ -90,6 +90,18 @@ impl Outbox {
         true
     }
 
+    /// Sends what is held, as fast as clients take it, and waits for them for `patience` at the most.
+    pub(super) fn deliver(mut all: Vec<Self>, patience: Duration) {
+        let until = Instant::now() + patience;
+        loop {
+            all.retain_mut(|outbox| !outbox.flush());
+            if all.is_empty() || Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// How long the client has taken nothing while there was something.
     pub(super) fn stuck_for(&self) -> Duration {
         self.stuck.map_or(Duration::ZERO, |since| since.elapsed())

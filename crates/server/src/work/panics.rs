@@ -15,7 +15,7 @@ use engine::backend::SequenceId;
 
 use super::active::{Active, Doing};
 use super::outbox::Outbox;
-use super::scheduler::Scheduler;
+use super::scheduler::{LAST_DELIVERY, Scheduler};
 use super::{Event, Failing, JobError};
 use crate::log::Level;
 
@@ -163,8 +163,9 @@ impl Scheduler {
         let waiting = waiting.into_iter().map(|waiting| waiting.outbox);
         for mut outbox in active.chain(waiting) {
             outbox.send(Event::Failed(JobError::Panicked));
+            self.draining.push(outbox);
         }
-        self.draining.iter_mut().for_each(|outbox| _ = outbox.flush());
+        Outbox::deliver(self.draining, LAST_DELIVERY);
     }
 }
 

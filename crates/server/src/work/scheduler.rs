@@ -38,6 +38,8 @@ pub(super) const SLOW_CLIENT: Duration = Duration::from_secs(300);
 const IDLE: Duration = Duration::from_millis(200);
 /// And how long while clients have something to read.
 const DELIVERY: Duration = Duration::from_millis(5);
+/// How long clients have for the last events once the thread ends: those that read have them at once.
+pub(super) const LAST_DELIVERY: Duration = Duration::from_secs(2);
 /// The status is renewed no more often than this.
 pub(super) const STATUS_INTERVAL: Duration = Duration::from_millis(50);
 /// Snapshots are written to disk once nothing was asked for so long.
@@ -164,10 +166,10 @@ impl Scheduler {
         for mut waiting in self.shared.queue().drain() {
             waiting.outbox.send(Event::Failed(JobError::ShuttingDown));
         }
-        for outbox in &mut self.draining {
-            outbox.flush();
-        }
+        self.draining.retain_mut(|outbox| !outbox.flush());
+        let draining = std::mem::take(&mut self.draining);
         self.spill_all();
+        Outbox::deliver(draining, LAST_DELIVERY);
     }
 
     /// Lets jobs come and go and does one piece of work; false when there is none.

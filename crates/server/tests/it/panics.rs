@@ -125,6 +125,11 @@ fn a_panic_ends_its_job_in_a_model_with_delta_layers() {
 }
 
 #[test]
+fn a_panic_ends_its_job_in_a_model_with_networks_next_to_each_other() {
+    assert!(panics_everywhere(Some("gemma4-calm-hf")) > 60);
+}
+
+#[test]
 fn a_panic_ends_its_job_in_a_model_with_latent_attention() {
     assert!(panics_everywhere(Some("deepseek-calm-hf")) > 60);
 }

@@ -33,6 +33,8 @@ pub(super) enum Fault {
     Panic(String),
     /// Something else, in words.
     Other(String),
+    /// Weights could not be read for now, in words.
+    Unread(String),
 }
 
 impl Fault {
@@ -46,12 +48,17 @@ impl Fault {
             &Failure::Error(EngineError::Choice { layer, position }) => {
                 Self::Choice(layer, position)
             }
+            Failure::Error(error) if error.is_unread() => Self::Unread(error.to_string()),
             Failure::Error(error) => Self::Other(error.to_string()),
         }
     }
 
     /// As the first process reports it; `stage` names who did.
     pub(super) fn failure(self, stage: &str) -> Failure {
+        let on_stage = |problem, unread| {
+            let stage = stage.to_owned();
+            EngineError::OnStage { stage, problem, unread }
+        };
         Failure::Error(match self {
             Self::Cancelled => EngineError::Cancelled,
             Self::Panicked => EngineError::Panicked,
@@ -59,7 +66,8 @@ impl Fault {
             Self::NotFinite(position) => EngineError::NotFinite { position },
             Self::Choice(layer, position) => EngineError::Choice { layer, position },
             Self::Panic(words) => return Failure::Panic(Box::new(format!("{stage}: {words}"))),
-            Self::Other(problem) => EngineError::OnStage { stage: stage.to_owned(), problem },
+            Self::Other(problem) => on_stage(problem, false),
+            Self::Unread(problem) => on_stage(problem, true),
         })
     }
 
@@ -72,6 +80,7 @@ impl Fault {
             &Self::Choice(layer, position) => (4, [layer, position], ""),
             Self::Panic(text) => (5, [0; 2], text.as_str()),
             Self::Other(text) => (6, [0; 2], text.as_str()),
+            Self::Unread(text) => (7, [0; 2], text.as_str()),
         };
         to.byte(tag);
         numbers.into_iter().for_each(|number| to.size(number));
@@ -89,6 +98,7 @@ impl Fault {
             4 => Self::Choice(first, second),
             5 => Self::Panic(text),
             6 => Self::Other(text),
+            7 => Self::Unread(text),
             _ => return Err(Malformed("a failure of no kind")),
         })
     }

@@ -16,8 +16,9 @@ descriptors are what they were. A request may fail while its server's template, 
 and no other; a wrong answer never may.
 
 On a machine with other work, what threads that could run waited for a processor (/proc/PID/task/*/schedstat) does not
-count towards the five seconds: of the server, the thread that waited longest, and so of the file systems. How many were
-late by the clock is printed as well. `--pause` is what a client waits on the average between two requests.
+count towards the five seconds: of the server, the thread that waited longest, and so of its template's process, of the
+file systems and of who asks. How many were late by the clock is printed as well. `--pause` is what a client waits on the
+average between two requests.
 """
 
 import argparse
@@ -109,7 +110,7 @@ class Server:
 
     def processes(self):
         """Those whose work an answer may wait for."""
-        return [self.child.pid, *(mount.child.pid for mount in self.mounts)]
+        return [self.child.pid, *(mount.child.pid for mount in self.mounts), *self.helpers()]
 
     def ask(self, body, timeout=120):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -140,20 +141,27 @@ class Server:
         return self.child.wait(60)
 
 
-def waited(process):
-    """Seconds that each thread of a process was able to run and did not."""
-    found = {}
-    for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+def waited(processes):
+    """Seconds that each thread of processes, and this one of ours, was able to run and did not."""
+    found = {process: {} for process in processes}
+    for process, threads in found.items():
         try:
-            found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+            for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+                threads[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
         except OSError:
-            pass  # The thread has ended.
+            pass  # It has ended.
+    own = pathlib.Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    found["own"] = {"own": int(own.read_text().split()[1]) / 1e9}
     return found
 
 
-def longest_wait(before, after):
-    """Of the threads of a process."""
-    return max((seconds - before.get(thread, 0) for thread, seconds in after.items()), default=0)
+def longest_waits(before, after):
+    """Of the threads of each process, together."""
+    def of(process):
+        earlier = before.get(process, {})
+        return max((seconds - earlier.get(thread, 0) for thread, seconds in after[process].items()), default=0)
+
+    return sum(of(process) for process in after)
 
 
 def question(number):
@@ -305,15 +313,14 @@ class Campaign:
 
     def probe(self, server, kind):
         """The next good request."""
-        number, before = self.random.randrange(20), [waited(process) for process in server.processes()]
+        number, before = self.random.randrange(20), waited(server.processes())
         begun = time.monotonic()
         try:
             status, answer = server.ask(question(number))
         except (OSError, http.client.HTTPException, ValueError) as error:
             return self.complain(f"after {kind}: {error!r}")
         by_the_clock = time.monotonic() - begun
-        after = [waited(process) for process in server.processes()]
-        took = by_the_clock - sum(longest_wait(*both) for both in zip(before, after))
+        took = by_the_clock - longest_waits(before, waited(server.processes()))
         with self.lock:
             self.late_by_the_clock += by_the_clock > self.soon
             self.probes.setdefault(kind, []).append((took, by_the_clock))

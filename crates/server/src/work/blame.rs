@@ -88,7 +88,7 @@ mod tests {
         errors
     }
 
-    /// A file system that fails for a moment says nothing of the file and asks for no restart: the client may try again.
+    /// A file system that fails for a moment says nothing of the file and asks for no restart: who asked may try again.
     #[test]
     fn a_file_whose_times_cannot_be_read_has_not_changed() {
         let causes = [

@@ -5,14 +5,16 @@
 
 Of every archive, Debian package and wheel: the names are those listed here, each once; programs are executable, other
 files are readable by all and writable by their owner alone; root owns them; there are no links, devices or names that
-leave the folder. A wheel's RECORD has the checksum of each file. No program has a path of the machine that built it:
-those of --forbid, the home folder, this folder and cargo's. Standard library and dpkg-deb; exit status 1 with every
-complaint.
+leave the folder. A wheel's RECORD has the checksum of each file. No file, packed or not, has a path of the machine
+that built it (those of --forbid, the home folder, this folder, cargo's and rustup's), another user's home folder, a key
+or a password, and no program an instruction where to look for libraries. Standard library and dpkg-deb; exit status 1
+with every complaint. `packaging/contents_test.py` spoils files and sees that this complains.
 """
 
 import argparse
 import base64
 import csv
+import gzip
 import hashlib
 import io
 import os
@@ -22,6 +24,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 
 PAPERS = ["LICENSE", "README.md", "flashmoe.1", "completions/flashmoe.bash", "completions/_flashmoe",
@@ -35,6 +38,15 @@ DEBIAN = ["usr/bin/flashmoe", "usr/share/bash-completion/completions/flashmoe",
 WHEEL = ["{}.data/scripts/flashmoe", "{}.dist-info/licenses/LICENSE", "{}.dist-info/METADATA", "{}.dist-info/WHEEL",
          "{}.dist-info/RECORD"]
 PROGRAM = re.compile(r"(^|/)flashmoe(\.exe)?$")
+
+
+# Home folders, wherever the program was built.
+HOMES = re.compile(rb"(?<![\w./~:-])/(?:home|Users)/[a-z_][\w.-]*/[\w.-]+|[A-Z]:\\\\?Users\\\\?[\w.-]+")
+# What nobody may publish: keys by their form, and addresses with a password.
+SECRETS = re.compile(
+    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=\s]{40}|\bhf_[A-Za-z]{34}\b|\bgh[pousr]_[A-Za-z0-9]{36}\b"
+    rb"|\bgithub_pat_\w{60}|\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{40}|\bAKIA[0-9A-Z]{16}\b|\bnpm_[A-Za-z0-9]{36}\b"
+    rb"|\bpypi-AgE[\w-]{50}|\bxox[abp]-[0-9]+-\w+|[a-z]://[\w.%-]+:[^\s/@:{}<>\"']{6,}@[\w-]+\.")
 
 
 def is_program(name):
@@ -62,13 +74,30 @@ class Check:
     def content(self, name, body):
         if not body:
             self.complain(f"{name} is empty")
-        if is_program(name):
-            for path in self.forbidden:
-                count = body.count(path.encode())
-                if count:
-                    at = body.index(path.encode())
-                    piece = re.split(rb"[\0\n]", body[at:at + 200])[0].decode(errors="replace")
-                    self.complain(f"{name} has {count} paths below {path}, as {piece}")
+        if name.endswith(".gz"):
+            body = gzip.decompress(body)
+        for path in self.forbidden:
+            count = body.count(path.encode())
+            if count:
+                at = body.index(path.encode())
+                piece = re.split(rb"[\0\n]", body[at:at + 200])[0].decode(errors="replace")
+                self.complain(f"{name} has {count} paths below {path}, as {piece}")
+        for what, form in (("home folder", HOMES), ("key or password", SECRETS)):
+            if found := form.search(body):
+                # Of a key no more than what it is one of.
+                self.complain(f"{name} has a {what} at byte {found.start()}, {found[0][:12].decode(errors='replace')}...")
+        if is_program(name) and body.startswith(b"\x7fELF"):
+            self.program(name, body)
+
+    def program(self, name, body):
+        """Of a program for Linux: libraries are looked for where the system has them."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(body)
+            file.flush()
+            found = subprocess.run(["readelf", "--dynamic", "--wide", file.name], capture_output=True, text=True)
+        for line in found.stdout.splitlines():
+            if "(RPATH)" in line or "(RUNPATH)" in line:
+                self.complain(f"{name} looks for libraries in {line.split('[')[-1].rstrip(']')}")
 
     def tar(self, archive, expected, prefix):
         """A tar's members; folders are those of the files."""
@@ -158,9 +187,9 @@ def main():
     parser.add_argument("files", nargs="+", type=pathlib.Path)
     parser.add_argument("--forbid", nargs="*", default=[])
     options = parser.parse_args()
-    cargo = os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo"))
+    tools = [os.environ.get(f"{tool.upper()}_HOME", os.path.expanduser(f"~/.{tool}")) for tool in ("cargo", "rustup")]
     here = str(pathlib.Path(__file__).resolve().parent.parent)
-    forbidden = {cargo + "/", os.path.expanduser("~") + "/", here + "/", *options.forbid}
+    forbidden = {f"{path}/" for path in (*tools, os.path.expanduser("~"), here)} | set(options.forbid)
     found = [line for file in options.files for line in Check(file, sorted(forbidden)).run()]
     print("\n".join(found) or f"{len(options.files)} release files hold what they are to hold")
     return 1 if found else 0

@@ -8,13 +8,17 @@ or killed, and a second server on the same shared folder. As root also what a sy
 
     [sudo] bench/serve/faults.py FLASHMOE MODEL [--faults 10000] [--minutes 20] [--seed 1] [--only KIND]
 
-Loopback only. It ends after so many faults or minutes, whichever is first, with 0 when every answer was right, every
-good request after a fault was answered within five seconds (--soon), and threads and descriptors are what they were. A request
-may fail while its server's template, model, threads or descriptors are at fault, and no other; a wrong answer never may.
+Loopback only. Each server has two that make faults, one of the kinds that a client can make and one of the others, so
+that faults of several kinds come at once, and those after which a good request is asked come one after the other. At
+least one of 25 faults is of these (--share). It ends after so many faults or minutes, whichever is first, with 0 when
+every answer was right, every good request after a fault was answered within five seconds (--soon), and threads and
+descriptors are what they were. A request may fail while its server's template, model, threads or descriptors are at fault,
+and no other; a wrong answer never may.
 
 On a machine with other work, what threads that could run waited for a processor (/proc/PID/task/*/schedstat) does not
-count towards the five seconds: of the server, the thread that waited longest, and so of the file systems. How many were
-late by the clock is printed as well. `--pause` is what a client waits on the average between two requests.
+count towards the five seconds: of the server, the thread that waited longest, and so of its template's process, of the
+file systems and of who asks. How many were late by the clock is printed as well. `--pause` is what a client waits on the
+average between two requests.
 """
 
 import argparse
@@ -106,7 +110,7 @@ class Server:
 
     def processes(self):
         """Those whose work an answer may wait for."""
-        return [self.child.pid, *(mount.child.pid for mount in self.mounts)]
+        return [self.child.pid, *(mount.child.pid for mount in self.mounts), *self.helpers()]
 
     def ask(self, body, timeout=120):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -137,20 +141,27 @@ class Server:
         return self.child.wait(60)
 
 
-def waited(process):
-    """Seconds that each thread of a process was able to run and did not."""
-    found = {}
-    for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+def waited(processes):
+    """Seconds that each thread of processes, and this one of ours, was able to run and did not."""
+    found = {process: {} for process in processes}
+    for process, threads in found.items():
         try:
-            found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+            for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
+                threads[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
         except OSError:
-            pass  # The thread has ended.
+            pass  # It has ended.
+    own = pathlib.Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    found["own"] = {"own": int(own.read_text().split()[1]) / 1e9}
     return found
 
 
-def longest_wait(before, after):
-    """Of the threads of a process."""
-    return max((seconds - before.get(thread, 0) for thread, seconds in after.items()), default=0)
+def longest_waits(before, after):
+    """Of the threads of each process, together."""
+    def of(process):
+        earlier = before.get(process, {})
+        return max((seconds - earlier.get(thread, 0) for thread, seconds in after[process].items()), default=0)
+
+    return sum(of(process) for process in after)
 
 
 def question(number):
@@ -173,13 +184,21 @@ class Campaign:
     """Counts and the faults themselves."""
 
     def __init__(self, servers, mounts, folder, options):
-        self.soon, self.clients, self.pause, seed = options.soon, options.clients, options.pause, options.seed
-        self.servers, self.mounts, self.folder, self.random = servers, mounts, folder, random.Random(seed)
-        self.lock = threading.Lock()
+        self.soon, self.clients, self.pause, self.seed = options.soon, options.clients, options.pause, options.seed
+        self.servers, self.mounts, self.folder, self.share = servers, mounts, folder, options.share
+        self.lock, self.sharing, self.own = threading.Lock(), threading.Lock(), threading.local()
+        self.begun, self.loud, self.spent = 0, 0, {}
         self.wrong, self.compared, self.excused, self.counts, self.probes = [], 0, 0, {}, {}
         self.late_by_the_clock = 0
         self.over = threading.Event()
         self.right = {number: said(servers[0].ask(question(number))[1]) for number in range(20)}
+
+    @property
+    def random(self):
+        """Of the thread."""
+        if not hasattr(self.own, "random"):
+            self.own.random = random.Random(f"{self.seed} {threading.current_thread().name}")
+        return self.own.random
 
     def complain(self, text):
         with self.lock:
@@ -195,7 +214,7 @@ class Campaign:
             server, begun = self.servers[index % len(self.servers)], time.monotonic()
             try:
                 status, answer = server.ask(question(number))
-            except (OSError, http.client.HTTPException) as error:
+            except (OSError, http.client.HTTPException, ValueError) as error:
                 self.failed(server, begun, f"client {index}: {error!r}")
                 continue
             if status == 200:
@@ -203,7 +222,7 @@ class Campaign:
                     self.compared += 1
                 if said(answer) != self.right[number]:
                     self.complain(f"client {index}: another answer to {number}")
-            elif status not in (429, 503):
+            elif status not in (429, 503) or (answer.get("error") or {}).get("code") == "weights_unread":
                 self.failed(server, begun, f"client {index}: {status} {answer}")
 
     def failed(self, server, begun, text):
@@ -294,17 +313,17 @@ class Campaign:
 
     def probe(self, server, kind):
         """The next good request."""
-        number, before = self.random.randrange(20), [waited(process) for process in server.processes()]
+        number, before = self.random.randrange(20), waited(server.processes())
         begun = time.monotonic()
         try:
             status, answer = server.ask(question(number))
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             return self.complain(f"after {kind}: {error!r}")
         by_the_clock = time.monotonic() - begun
-        after = [waited(process) for process in server.processes()]
-        took = by_the_clock - sum(longest_wait(*both) for both in zip(before, after))
-        self.late_by_the_clock += by_the_clock > self.soon
-        self.probes.setdefault(kind, []).append((took, by_the_clock))
+        took = by_the_clock - longest_waits(before, waited(server.processes()))
+        with self.lock:
+            self.late_by_the_clock += by_the_clock > self.soon
+            self.probes.setdefault(kind, []).append((took, by_the_clock))
         if status != 200:
             self.complain(f"after {kind}: {status} {answer}")
         elif said(answer) != self.right[number]:
@@ -336,7 +355,9 @@ class Campaign:
         self.probe(server, f"{name} {fault.split()[0]}")
 
     def shared(self, server):
-        self.mounted(server, "shared", ["hang", "hang", "slow 0.05", "slow 1", "eio 1", "eio 0.1", "full 1", "full 0.2"], True)
+        faults = ["hang", "hang", "slow 0.05", "slow 1", "eio 1", "eio 0.1", "full 1", "full 0.2"]
+        with self.sharing:
+            self.mounted(server, "shared", faults, True)
 
     def local(self, _server):
         self.mounted(self.servers[0], "kept", ["eio 1", "eio 0.1", "full 1", "full 0.2"], True)
@@ -347,8 +368,7 @@ class Campaign:
             mount.say(self.random.choice(["eio 1", "eio 0.05"]))
             time.sleep(self.random.uniform(0.1, 0.6))
             mount.say("well")
-        # A read that failed ends every request that waits for it, also one that came while it was under way.
-        time.sleep(0.1)
+        # At once: a read that failed while it was under way is repeated for who comes now.
         self.probe(self.servers[0], "model eio")
 
     def limited(self, server, which, soft, kind):
@@ -371,32 +391,67 @@ class Campaign:
     def threads(self, server):
         self.limited(server, "nproc", 1, "threads")
 
-    def run(self, faults, minutes, only):
-        kinds = [(self.cancel, 58), (self.rubbish, 21), (self.kept, 12), (self.clock, 1), (self.template, 1)]
-        kinds += [(self.killed, 1)]
-        if self.mounts:
-            kinds += [(self.shared, 2), (self.local, 1), (self.weights, 1), (self.descriptors, 1), (self.threads, 1)]
-        kinds = [(kind, weight) for kind, weight in kinds if only in (None, kind.__name__)]
-        clients = [threading.Thread(target=self.client, args=(index,), daemon=True) for index in range(self.clients)]
-        for client in clients:
-            client.start()
-        begun, done = time.time(), 0
-        while done < faults and time.time() - begun < 60 * minutes:
-            server = self.random.choice(self.servers)
+    def next(self, quiet, limit, end):
+        """Whether there is to be another fault; those that clients make wait for their share of the others."""
+        while not self.over.is_set() and time.monotonic() < end:
+            with self.lock:
+                if self.begun >= limit:
+                    return False
+                if not quiet or self.share == 0 or self.loud >= self.share * self.begun - 1:
+                    self.begun += 1
+                    self.loud += not quiet
+                    return True
+            time.sleep(0.05)
+        return False
+
+    def inject(self, server, kinds, quiet, limit, end):
+        while self.next(quiet, limit, end):
             kind = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
-            begun_fault = time.monotonic()
+            begun = time.monotonic()
             try:
                 kind(server)
             except OSError as error:
-                self.failed(server, begun_fault, f"{kind.__name__}: {error!r}")
-            self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
-            done += 1
+                self.failed(server, begun, f"{kind.__name__}: {error!r}")
+            except Exception as error:  # A fault that cannot be made is none.
+                self.complain(f"{kind.__name__}: {error!r}")
+            with self.lock:
+                self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+                self.spent[kind.__name__] = self.spent.get(kind.__name__, 0) + time.monotonic() - begun
+                done = sum(self.counts.values())
             if done % 500 == 0:
                 print(f"{done} faults, {self.compared} compared, {len(self.wrong)} wrong", file=sys.stderr, flush=True)
+
+    def kinds(self, server, quiet):
+        """Faults and their weights."""
+        if quiet:
+            return [(self.cancel, 64), (self.rubbish, 22), (self.kept, 13), (self.clock, 1)]
+        kinds = [(self.template, 1), (self.killed, 1)]
+        if self.mounts:
+            kinds += [(self.shared, 2), (self.descriptors, 1), (self.threads, 1)]
+        if self.mounts and server is self.servers[0]:
+            kinds += [(self.local, 2), (self.weights, 2)]
+        return kinds
+
+    def run(self, faults, minutes, only):
+        clients = [threading.Thread(target=self.client, args=(index,), daemon=True) for index in range(self.clients)]
+        end, makers = time.monotonic() + 60 * minutes, []
+        for server in self.servers:
+            for quiet in (True, False):
+                kinds = [(kind, weight) for kind, weight in self.kinds(server, quiet) if only in (None, kind.__name__)]
+                name = f"{server.name} {quiet}"
+                if kinds:
+                    arguments = (server, kinds, quiet, faults, end)
+                    makers.append(threading.Thread(target=self.inject, args=arguments, name=name, daemon=True))
+        if only:
+            self.share = 0
+        for thread in clients + makers:
+            thread.start()
+        for thread in makers:
+            thread.join()
         self.over.set()
         for client in clients:
             client.join()
-        return done
+        return sum(self.counts.values())
 
 
 def main():
@@ -409,6 +464,7 @@ def main():
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--pause", type=float, default=0, help="seconds between two requests of a client")
     parser.add_argument("--soon", type=float, default=SOON, help="seconds within which the next good answer must come")
+    parser.add_argument("--share", type=float, default=0.04, help="least share of faults that no client can make")
     parser.add_argument("--only", help="a kind of fault: cancel, rubbish, kept, clock, template, killed, shared, local, "
                         "weights, descriptors, threads")
     options = parser.parse_args()
@@ -465,10 +521,13 @@ def campaign(options, servers, mounts, folder):
         if threads_then > threads + 2 or files_then > files + 10:
             campaign.complain(f"{server.name}: threads {threads} to {threads_then}, descriptors {files} to {files_then}")
     codes = [server.end() for server in servers]
+    causes = {}
     if codes != [0, 0]:
         campaign.complain(f"exit codes {codes}")
     for server in servers:
         log = (folder / f"{server.name}.log").read_text(errors="replace")
+        for cause in ("size and times of the file cannot be read", "Input/output error"):
+            causes[cause] = causes.get(cause, 0) + log.count(cause)
         if "panicked" in log:
             campaign.complain(f"{server.name}: {log[log.index('panicked'):][:300]}")
         shutil.copy(folder / f"{server.name}.log", pathlib.Path(tempfile.gettempdir()) / f"faults-{server.name}.log")
@@ -476,7 +535,9 @@ def campaign(options, servers, mounts, folder):
                for kind, times in sorted(campaign.probes.items())}
     load = [round(figure, 1) for figure in os.getloadavg()]
     print(json.dumps({"faults": done, "kinds": campaign.counts, "answers compared": campaign.compared,
-                      "requests that might fail and did": campaign.excused,
+                      "requests that might fail and did": campaign.excused, "causes in the logs": causes,
+                      "mean seconds of a fault": {kind: round(campaign.spent[kind] / count, 2)
+                                                  for kind, count in campaign.counts.items()},
                       "good requests next, seconds of the longest, by the clock": longest,
                       "late by the clock": campaign.late_by_the_clock, "load": load,
                       "wrong": len(campaign.wrong), "first": campaign.wrong[:10]}, indent=1))

@@ -87,6 +87,8 @@ pub enum EngineError {
         stage: String,
         /// What it reports.
         problem: String,
+        /// It could not read weights, which the next request may find well.
+        unread: bool,
     },
     /// Reading experts failed.
     #[error(transparent)]
@@ -103,6 +105,28 @@ impl From<StoreError> for EngineError {
 }
 
 impl EngineError {
+    /// Whether a file of the model is not what it was when it was opened: what is not in memory stays refused.
+    pub fn is_changed_file(&self) -> bool {
+        match self {
+            Self::Store(error) => error.change(),
+            Self::Trunk(store::trunk::TrunkError::Changed { change, .. }) => Some(*change),
+            _ => None,
+        }
+        .is_some_and(store::io::FileChange::is_known)
+    }
+
+    /// Whether weights could not be read for now, which says nothing of the next read. Damaged bytes stay damaged.
+    pub fn is_unread(&self) -> bool {
+        use store::trunk::TrunkError;
+        match self {
+            Self::Store(error) => error.is_unread(),
+            Self::Trunk(TrunkError::Read { .. }) => true,
+            Self::Trunk(TrunkError::Changed { change, .. }) => !change.is_known(),
+            Self::OnStage { unread, .. } => *unread,
+            _ => false,
+        }
+    }
+
     /// A tensor error, from parts.
     pub(crate) fn tensor(name: &str, problem: impl Into<String>) -> Self {
         Self::Tensor { name: name.to_owned(), problem: problem.into() }

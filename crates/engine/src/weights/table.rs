@@ -131,6 +131,56 @@ mod tests {
         assert!(shorts.decode(&short([0, 1, -1, 2])).is_err());
     }
 
+    /// Every place of a table with every number at and beyond the ends of its range, in both widths: what is read is
+    /// what is written, or the row is named.
+    #[test]
+    fn no_number_of_a_table_is_taken_for_another() {
+        const BELOW: usize = 9;
+        const COLUMNS: usize = 3;
+        let right: Vec<i64> = (0..24).map(|at| (at * 4 + at / 3) % BELOW as i64).collect();
+        let shape = (right.len() / COLUMNS, COLUMNS);
+        let ends = [8, 9, 10, 255, 256, 1 << 16, i64::from(i32::MAX), -1, -8, i64::from(i32::MIN)];
+        let wide = [1 << 32, (1 << 32) + 1, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
+        let (mut kept, mut refused) = (0, 0);
+        for integer in [Integer::I32, Integer::I64] {
+            let extent = Extent { file: FileId(0), offset: 0, length: 0 };
+            let (shape_there, element) = (vec![shape.0, shape.1], Element::Whole(integer));
+            let tensor =
+                Tensor { shape: shape_there, element, weight: extent, scales_biases: None };
+            let place = TablePlace::new("table", &tensor, shape, BELOW).unwrap();
+            let values = (0..BELOW as i64).chain(ends).chain(wide);
+            let fits = |&value: &i64| integer == Integer::I64 || i32::try_from(value).is_ok();
+            for (at, value) in
+                values.filter(fits).flat_map(|it| (0..right.len()).map(move |at| (at, it)))
+            {
+                let mut table = right.clone();
+                table[at] = value;
+                let bytes: Vec<u8> = match integer {
+                    Integer::I32 => {
+                        table.iter().flat_map(|&it| (it as i32).to_le_bytes()).collect()
+                    }
+                    _ => table.iter().flat_map(|it| it.to_le_bytes()).collect(),
+                };
+                let row = &table[at / COLUMNS * COLUMNS..][..COLUMNS];
+                let twice = row.iter().filter(|it| **it == value).count() > 1;
+                match place.decode(&bytes) {
+                    Ok(read) => {
+                        let same = read.numbers.iter().map(|&it| i64::from(it)).eq(table);
+                        assert!(same && !twice, "{integer:?}: {value} at {at}");
+                        kept += 1;
+                    }
+                    Err(line) => {
+                        let wrong = twice || !(0..BELOW as i64).contains(&value);
+                        let named = line.starts_with(&format!("row {} ", at / COLUMNS));
+                        assert!(wrong && named, "{integer:?}: {value} at {at}: {line}");
+                        refused += 1;
+                    }
+                }
+            }
+        }
+        assert!(kept > 200 && refused > 600, "{kept} kept, {refused} refused");
+    }
+
     #[test]
     fn numbers_of_several_rows_are_distinct_and_ascending() {
         let table = Table { columns: 2, numbers: vec![5, 1, 3, 3, 1, 9] };

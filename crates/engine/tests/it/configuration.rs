@@ -1,6 +1,6 @@
 //! Goal: no value of a configuration is misread in silence. Method: every key that the reader's table knows, and
 //! every other one that a committed model has, is given every type and range, wherever it can stand, in every
-//! committed model.
+//! committed model and in one of each family of which none is committed.
 //! Each value must be refused in one line that names file and key, or leave the model exactly what it was, or be one
 //! that the key's declaration says to be another model: in range where nothing else decides the same, null or absent
 //! where that is declared, as what it is declared to mean.
@@ -23,10 +23,13 @@ use serde_json::{Value, json};
 use store::format::config::keys::{self, Absent, AnyKey, Effect, Null, Place};
 use store::format::{Checkpoint, Extent, Family, open};
 
+use crate::config_families;
+
 /// Longest line of a refusal, bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 800;
 
-fn models() -> Vec<PathBuf> {
+/// Those that are committed, and those of other families, which are written below `folder`.
+fn models(folder: &Path) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let golden = [
         "qwen3-calm-hf",
@@ -45,7 +48,8 @@ fn models() -> Vec<PathBuf> {
         "qwen35-hf",
     ];
     let golden = golden.map(|name| root.join("tests/golden").join(name).join("model"));
-    golden.into_iter().chain([root.join("models/demo")]).collect()
+    let others = config_families::write_all(folder);
+    golden.into_iter().chain([root.join("models/demo")]).chain(others).collect()
 }
 
 /// A folder with the same files; the small ones may be written.
@@ -154,6 +158,9 @@ fn values() -> Vec<Value> {
 pub(crate) fn is_campaign() -> bool {
     std::env::var_os("FLASHMOE_CAMPAIGN").is_some()
 }
+
+/// Families that are read.
+const FAMILIES: usize = 19;
 
 /// Of how many values one is tried in the ordinary run.
 const PART: usize = 6;
@@ -343,7 +350,8 @@ fn try_every_value(model: &Path) -> Tried {
 
 #[test]
 fn no_value_is_taken_for_something_else() {
-    let models = models();
+    let folder = tempfile::tempdir().unwrap();
+    let models = models(folder.path());
     let found: Vec<Tried> = std::thread::scope(|scope| {
         let each = |model| scope.spawn(move || try_every_value(model));
         let running: Vec<_> = models.iter().map(|model: &PathBuf| each(model.as_path())).collect();
@@ -370,13 +378,15 @@ fn no_value_is_taken_for_something_else() {
     let wrong: Vec<&str> = found.iter().flat_map(|it| &it.wrong).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{counts}\n{}", wrong.join("\n"));
     assert!(families.values().all(|&tried| tried >= 700), "too few were tried: {families:?}");
+    assert_eq!(families.len(), FAMILIES, "every family that is read: {families:?}");
 }
 
 /// Two values for one thing are refused, whichever is the reader's.
 #[test]
 fn twins_that_contradict_each_other_are_refused() {
     let mut met = 0;
-    for model in models() {
+    let written = tempfile::tempdir().unwrap();
+    for model in models(written.path()) {
         let folder = copy(&model);
         let checkpoint = open(folder.path()).unwrap();
         let path = folder.path().join("config.json");

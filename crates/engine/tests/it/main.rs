@@ -1,6 +1,7 @@
 //! The engine against references and faults: one test binary, a module per subject.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod config_families;
 mod configuration;
 mod constrained;
 mod families;

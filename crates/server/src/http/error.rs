@@ -55,6 +55,8 @@ pub(crate) enum Kind {
     Unavailable,
     /// A part of the model is in a process that is lost.
     StageLost,
+    /// Weights could not be read for now.
+    Unread,
     /// The weights are not all there.
     Loading {
         percent: u32,
@@ -114,7 +116,7 @@ impl ApiError {
             Kind::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
             Kind::Server => StatusCode::INTERNAL_SERVER_ERROR,
             Kind::NotSupported => StatusCode::NOT_IMPLEMENTED,
-            Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
+            Kind::Unavailable | Kind::StageLost | Kind::Unread | Kind::Loading { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
@@ -139,6 +141,7 @@ impl ApiError {
             Kind::NotSupported => ("not_supported_error", json!("not_supported")),
             Kind::Unavailable => ("unavailable_error", json!("unavailable")),
             Kind::StageLost => ("unavailable_error", json!("stage_lost")),
+            Kind::Unread => ("unavailable_error", json!("weights_unread")),
             Kind::Loading { .. } => ("unavailable_error", json!("loading")),
         };
         let mut error =
@@ -167,7 +170,7 @@ impl ApiError {
             Kind::QueueFull { .. } | Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
                 "overloaded_error"
             }
-            Kind::Server => "api_error",
+            Kind::Server | Kind::Unread => "api_error",
             Kind::InvalidRequest
             | Kind::ContextLength { .. }
             | Kind::MethodNotAllowed { .. }
@@ -201,6 +204,7 @@ impl ApiError {
             Kind::QueueFull { .. }
                 | Kind::Unavailable
                 | Kind::StageLost
+                | Kind::Unread
                 | Kind::Loading { .. }
                 | Kind::Timeout
         );
@@ -211,7 +215,7 @@ impl ApiError {
             Kind::QueueFull { retry_after } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs().max(1)));
             }
-            Kind::Unavailable | Kind::StageLost | Kind::Loading { .. } => {
+            Kind::Unavailable | Kind::StageLost | Kind::Unread | Kind::Loading { .. } => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
             }
             Kind::Authentication => {
@@ -272,6 +276,7 @@ impl From<JobError> for ApiError {
         match error {
             JobError::ShuttingDown => Self::new(Kind::Unavailable, message),
             JobError::StageLost => Self::new(Kind::StageLost, message),
+            JobError::Unread(_) => Self::new(Kind::Unread, message),
             JobError::SlowClient(_) => Self::new(Kind::Timeout, message),
             JobError::Engine(_) | JobError::Panicked => Self::new(Kind::Server, message),
             JobError::Request { field, .. } => Self::new(Kind::InvalidRequest, message).at(field),

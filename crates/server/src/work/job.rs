@@ -356,9 +356,12 @@ pub struct Finish {
 /// A job that began and could not be finished.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum JobError {
-    /// The engine failed: a read, a device, damaged weights.
+    /// The engine failed: a device, damaged weights.
     #[error("{0}")]
     Engine(String),
+    /// Weights could not be read for now: another try may find them well.
+    #[error("{0}")]
+    Unread(String),
     /// The engine panicked while it worked for this job.
     #[error("the engine failed while it worked for this request; nothing of it is left, try again")]
     Panicked,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use engine::EngineError;
 use engine::backend::gpu::GpuError;
 use engine::backend::{PAGE_TOKENS, Room};
-use store::cache::{ReadCause, StoreCounters, StoreError};
+use store::cache::StoreCounters;
 use store::timeline;
 
 use super::active::{Active, Doing, Fault, Start};
@@ -311,15 +311,10 @@ impl Scheduler {
 
     /// Notes for the status that requests fail: for now, or until a restart.
     fn note_failing(&mut self, error: &EngineError) {
-        let changed = matches!(
-            error,
-            EngineError::Store(StoreError::Read { cause: ReadCause::Changed(change), .. })
-                if change.is_known()
-        );
         let lost = matches!(error, EngineError::Gpu(GpuError::Lost(_)));
         self.note(if matches!(error, EngineError::StageLost(_)) {
             Failing::StageLost
-        } else if changed {
+        } else if error.is_changed_file() {
             Failing::FileChanged
         } else if lost {
             Failing::DeviceLost

@@ -158,6 +158,8 @@ impl Scheduler {
 
     /// Ends every job: nothing will be computed any more, and what a broken engine holds is not kept.
     pub(super) fn give_up_all(mut self) {
+        // From here on jobs are refused: the engine takes a while to go, and what came meanwhile would get no answer.
+        self.shared.begin_to_stop();
         let active = self.active.drain(..).map(|active| active.outbox);
         let waiting = self.shared.queue().drain();
         let waiting = waiting.into_iter().map(|waiting| waiting.outbox);

@@ -29,9 +29,9 @@ use super::scheduler::{Scheduler, Start};
 use super::shared::Shared;
 use super::slots::{SlotOrder, Slots};
 use super::{
-    CallConstraint, Constraint, Conversation, Failing, Job, ModelCard, Owner, PrepareError,
-    Preparing, Prompt, Refusal, SlotAction, SlotError, SlotOptions, SlotReply, Status, Ticket,
-    Worker,
+    CallConstraint, Constraint, Conversation, Event, Failing, Job, JobError, ModelCard, Owner,
+    PrepareError, Preparing, Prompt, Refusal, SlotAction, SlotError, SlotOptions, SlotReply,
+    Status, Ticket, Worker,
 };
 use crate::log::{Level, Log};
 
@@ -102,9 +102,16 @@ impl Drop for StopAtEnd {
     fn drop(&mut self) {
         let asked = self.0.is_stopping();
         self.0.begin_to_stop();
-        self.0.status().failing = Some(if asked { Failing::Ended } else { Failing::Broken });
-        // Clients that wait are told that nothing will come: their channels close.
-        drop(self.0.queue().drain());
+        let mut status = self.0.status();
+        // An engine that broke has stopped by itself, whoever asked afterwards.
+        if !asked || status.failing != Some(Failing::Broken) {
+            status.failing = Some(if asked { Failing::Ended } else { Failing::Broken });
+        }
+        drop(status);
+        // Clients that wait hear that nothing will come.
+        for mut waiting in self.0.queue().drain() {
+            waiting.outbox.send(Event::Failed(JobError::Panicked));
+        }
     }
 }
 

@@ -14,7 +14,9 @@ use engine_support::{
     Outcome, Setting, ask, collect, conversation, fitted, job, wait_until, worker,
 };
 use faulty::{Trip, When};
-use server::work::{DiskOptions, EngineWorker, Failing, JobError, Loading, Refusal, Worker};
+use server::work::{
+    DiskOptions, EngineWorker, Failing, JobError, Loading, Refusal, Ticket, Worker,
+};
 use server::{Limits, ServeError, ServeOptions, Server};
 use support::{exchange, request};
 
@@ -49,13 +51,20 @@ fn asked(worker: &EngineWorker, client: usize) -> server::work::Job {
     job
 }
 
-/// All clients at once.
+/// All clients at once. A worker that has ended meanwhile refuses.
 fn storm(worker: &EngineWorker) -> Vec<Outcome> {
-    let tickets: Vec<_> =
-        (0..CLIENTS).map(|client| worker.submit(asked(worker, client)).unwrap()).collect();
+    let submit = |client| match worker.submit(asked(worker, client)) {
+        Err(Refusal::ShuttingDown) => None,
+        ticket => Some(ticket.unwrap()),
+    };
+    let tickets: Vec<_> = (0..CLIENTS).map(submit).collect();
+    let outcome = |ticket: Option<Ticket>| match ticket {
+        Some(ticket) => collect(ticket),
+        None => Outcome { error: Some(Refusal::ShuttingDown.to_string()), ..Outcome::default() },
+    };
     std::thread::scope(|scope| {
         let threads: Vec<_> =
-            tickets.into_iter().map(|ticket| scope.spawn(|| collect(ticket))).collect();
+            tickets.into_iter().map(|ticket| scope.spawn(|| outcome(ticket))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -122,6 +131,11 @@ fn panics_at(trip: &Trip, setting: &Setting) -> u64 {
 #[test]
 fn a_panic_ends_its_job_in_a_model_with_delta_layers() {
     assert!(panics_everywhere(Some("qwen35-calm-hf")) > 60);
+}
+
+#[test]
+fn a_panic_ends_its_job_in_a_model_with_networks_next_to_each_other() {
+    assert!(panics_everywhere(Some("gemma4-calm-hf")) > 60);
 }
 
 #[test]
@@ -296,6 +310,30 @@ fn a_panic_at_any_operation_of_a_gpu_ends_every_job_and_takes_no_more() {
         tripped += 1;
     }
     assert!(tripped > 15, "{tripped} of {calls:?}");
+}
+
+/// Jobs that come while a broken engine goes, which takes a device's memory a while.
+#[test]
+fn a_job_that_comes_after_the_end_of_an_engine_is_refused_or_hears_of_it() {
+    let trip = Arc::new(Trip::default());
+    let worker = worker(&setting(&trip, Some("qwen3-calm-hf")));
+    ask(&worker, asked(&worker, 0));
+    trip.linger(Duration::from_millis(500));
+    trip.arm("embed", When::Before, 0);
+    trip.arm_for_good("recover");
+    assert!(ask(&worker, asked(&worker, 0)).error.is_some());
+    let (begun, mut refused) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_millis(400) {
+        match worker.submit(asked(&worker, 1)) {
+            // It is an error of the test to get no last event.
+            Ok(ticket) => assert!(collect(ticket).error.is_some()),
+            Err(Refusal::ShuttingDown) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(refused > 0, "an engine that has broken takes jobs");
+    ends(&worker, "embed");
 }
 
 #[test]

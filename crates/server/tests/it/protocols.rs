@@ -388,6 +388,18 @@ fn refusals_have_their_statuses() {
         server::work::Event::Failed(JobError::Engine("x".into())),
     ])));
     assert_eq!(serving.post(RESPONSES, &body(RESPONSES, json!({}))).status, 500);
+    // Before the answer has begun: the next read may do better.
+    let unread = server::work::Event::Failed(JobError::Unread("x".into()));
+    worker.set(Reply::Play(say([unread])));
+    for path in [CHAT, MESSAGES, RESPONSES] {
+        let answer = serving.post(path, &body(path, json!({})));
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")), "{path}");
+        assert_eq!(answer.header("x-should-retry"), None, "{path}");
+        let error = &answer.json()["error"];
+        let code = if path == MESSAGES { &error["type"] } else { &error["code"] };
+        let wanted = if path == MESSAGES { "api_error" } else { "weights_unread" };
+        assert_eq!(code, wanted, "{path}: {error}");
+    }
 }
 
 #[test]

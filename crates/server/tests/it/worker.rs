@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use engine_support::faulty::Trip;
-use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
+use engine_support::{
+    Outcome, Setting, UNREADABLE, ask, collect, conversation, job, wait_until, worker,
+};
 use server::work::{
-    Constraint, Conversation, FinishReason, Job, OutputRules, PrepareError, Preparing, Priority,
-    Refusal, RunningJob, Worker,
+    Constraint, Conversation, Failing, FinishReason, Job, OutputRules, PrepareError, Preparing,
+    Priority, Refusal, RunningJob, Worker,
 };
 use text::OnFull;
 
@@ -408,4 +410,33 @@ fn a_full_context_goes_on_without_its_oldest_turns_where_that_is_asked_for() {
         panic!("{refused}");
     };
     assert!(prompt > 300 && refused.to_string().contains("the last turn alone"), "{refused}");
+}
+
+/// A disk that fails for a moment fails the requests that read then, and says nothing of the model's files: the next
+/// answer is right, and so is the health.
+#[test]
+fn weights_that_cannot_be_read_for_a_moment_are_read_by_the_next_request() {
+    let micros = Arc::new(AtomicU64::new(0));
+    let worker = worker(&Setting { slow: Some(Arc::clone(&micros)), ..Setting::default() });
+    let asked = |number: usize| {
+        let mut job = job(&worker, &conversation("", &[&format!("What is {number} factored?")]), 6);
+        job.cache_prompt = false;
+        job
+    };
+    let right: Vec<String> = (0..3).map(|number| ask(&worker, asked(number)).text).collect();
+    for _ in 0..5 {
+        micros.store(UNREADABLE, Ordering::Relaxed);
+        let tickets: Vec<_> = (0..3).map(|it| worker.submit(asked(it)).unwrap()).collect();
+        for ticket in tickets {
+            let error = collect(ticket).error.expect("weights that cannot be read");
+            assert!(error.contains("could not be read") && error.contains("log"), "{error}");
+            assert!(!error.contains("model.safetensors"), "{error}");
+        }
+        assert_eq!(worker.status().failing, Some(Failing::LastJob));
+        micros.store(0, Ordering::Relaxed);
+        for (number, right) in right.iter().enumerate() {
+            assert_eq!(ask(&worker, asked(number)).text, *right);
+        }
+        assert_eq!(worker.status().failing, None);
+    }
 }

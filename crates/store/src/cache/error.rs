@@ -38,6 +38,31 @@ pub enum ReadCause {
     },
 }
 
+impl StoreError {
+    /// What happened to a file, if that is the cause.
+    pub fn change(&self) -> Option<FileChange> {
+        match self {
+            Self::Read { cause: ReadCause::Changed(change), .. }
+            | Self::Row { cause: ReadCause::Changed(change), .. }
+            | Self::Changed { change, .. } => Some(*change),
+            _ => None,
+        }
+    }
+
+    /// Whether bytes could not be had for now, which says nothing of the next read.
+    pub fn is_unread(&self) -> bool {
+        match self {
+            Self::Read { cause, .. } | Self::Row { cause, .. } => match cause {
+                ReadCause::System(_) | ReadCause::Short { .. } | ReadCause::Interrupted(_) => true,
+                ReadCause::Changed(change) => !change.is_known(),
+                ReadCause::Checksum { .. } => false,
+            },
+            Self::Changed { change, .. } => !change.is_known(),
+            _ => false,
+        }
+    }
+}
+
 /// What can go wrong in opening or using an expert store.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StoreError {

@@ -33,6 +33,10 @@ pub(super) struct Member {
     pub(super) released: bool,
     /// Its bytes have been handed out: the slot cannot be given up before release.
     pub(super) taken: bool,
+    /// Its read was under way when it asked for it, so that a failure says nothing of one that begins now.
+    pub(super) joined: bool,
+    /// Such a read has failed: the next one counts, whoever begins it.
+    repeated: bool,
 }
 
 /// Per-visit memory that is used again, so that visits do not allocate.
@@ -63,7 +67,14 @@ impl VisitState {
         self.unassigned = experts.len();
         self.assigned = 0;
         self.given_up = false;
-        let member = |&expert| Member { expert, slot: SlotId::NONE, released: false, taken: false };
+        let member = |&expert| Member {
+            expert,
+            slot: SlotId::NONE,
+            released: false,
+            taken: false,
+            joined: false,
+            repeated: false,
+        };
         self.members.extend(experts.iter().map(member));
     }
 
@@ -87,9 +98,11 @@ impl VisitState {
         self.members[member.0].taken = true;
     }
 
-    /// A member has got a slot, which is pinned for it.
-    pub(super) fn assign(&mut self, member: MemberId, slot: SlotId) {
-        self.members[member.0].slot = slot;
+    /// A member has got a slot, which is pinned for it; `reading` if it is being filled for another.
+    pub(super) fn assign(&mut self, member: MemberId, slot: SlotId, reading: bool) {
+        let entry = &mut self.members[member.0];
+        entry.slot = slot;
+        entry.joined = reading && !entry.repeated;
         self.unassigned -= 1;
         self.assigned += 1;
     }
@@ -99,6 +112,12 @@ impl VisitState {
         self.unassigned += 1;
         self.assigned -= 1;
         std::mem::replace(&mut self.members[member.0].slot, SlotId::NONE)
+    }
+
+    /// The read that a member had joined has failed. Its slot, to be unpinned; it will be read anew, once.
+    pub(super) fn repeat(&mut self, member: MemberId) -> SlotId {
+        self.members[member.0].repeated = true;
+        self.take_away(member)
     }
 
     /// A member is done with. Its slot, to be unpinned, where it had one.

@@ -7,8 +7,8 @@
 //! holds a member, that record neither moves nor changes.
 //!
 //! Invariants: memory is allocated at open and never grows; a record is published only after all of
-//! its bytes have arrived; a failed read is an error of the visits that asked for it and of nothing
-//! else; where bytes were found never changes what they are.
+//! its bytes have arrived; a failed read is an error of the visit that began it and of nothing else, since who
+//! joined it reads once more; where bytes were found never changes what they are.
 
 mod admit;
 mod certain;

@@ -158,6 +158,7 @@ impl<'s> Visit<'s> {
         }
         let mut guard = self.store.shared.lock();
         let state = &mut *guard;
+        self.repeat(state, MemberId(i));
         if state.visits[self.id].member(MemberId(i)).slot == SlotId::NONE {
             self.seating(state).assign();
             self.store.submit(state);
@@ -171,7 +172,8 @@ impl<'s> Visit<'s> {
     /// member is released.
     ///
     /// # Errors
-    /// The failure of its read; [`StoreError::Visit`] for a released member; [`StoreError::Exhausted`]
+    /// The failure of its read; of one that was under way when the visit began, only if the record could not be read
+    /// once more. [`StoreError::Visit`] for a released member; [`StoreError::Exhausted`]
     /// when concurrent visits hold all slots and all wait for more.
     pub fn wait(&self, i: usize) -> Result<ExpertBytes<'_>, StoreError> {
         self.obtain(i, None)
@@ -246,6 +248,7 @@ impl<'s> Visit<'s> {
         let shared = &self.store.shared;
         let mut state = shared.lock();
         let mut asleep: Option<Instant> = None;
+        let mut failed: Option<StoreError> = None;
         let sleep = |state| match wanted {
             None => shared.sleep(state),
             Some(_) => shared.doze(state, WANTED_INTERVAL),
@@ -258,6 +261,7 @@ impl<'s> Visit<'s> {
                 state.visits[self.id].given_up = true;
                 break Err(StoreError::GivenUp);
             }
+            failed = self.repeat(&mut state, id).or(failed);
             let member = state.visits[self.id].member(id);
             if member.released {
                 break Err(StoreError::Visit { layer: self.layer, what: "member was released" });
@@ -272,7 +276,8 @@ impl<'s> Visit<'s> {
                 let own = usize::from(state.visits[self.id].assigned > 0);
                 if holders - own <= state.starving && !self.reads_pending(&state) {
                     let slots = shared.pool_slots(self.layer);
-                    break Err(StoreError::Exhausted { layer: self.layer, slots });
+                    let exhausted = StoreError::Exhausted { layer: self.layer, slots };
+                    break Err(failed.unwrap_or(exhausted));
                 }
                 state.starving += 1;
                 asleep.get_or_insert_with(Instant::now);
@@ -305,6 +310,25 @@ impl<'s> Visit<'s> {
             timeline::past("wait for expert", since, record);
         }
         result
+    }
+
+    /// Begins the read of a member anew, if the one that it joined has failed: the failure of that one.
+    fn repeat(&self, state: &mut State, id: MemberId) -> Option<StoreError> {
+        let member = state.visits[self.id].member(id);
+        if !member.joined || member.slot == SlotId::NONE {
+            return None;
+        }
+        let slot = &state.residency.slots[member.slot.index()];
+        if slot.load != Load::Failed {
+            return None;
+        }
+        let failed = slot.error.clone();
+        let mut seating = self.seating(state);
+        seating.repeat(id);
+        seating.assign_one(id, false);
+        state.counters.retries += 1;
+        self.store.submit(state);
+        failed
     }
 
     /// Tries to get a slot for a member, at the price of a later member of this visit if need be.
@@ -407,7 +431,7 @@ impl Seating<'_> {
                 self.store.promote(slot);
             }
         }
-        self.visit().assign(member, slot);
+        self.visit().assign(member, slot, load == Load::Reading);
         Some(load)
     }
 
@@ -442,7 +466,7 @@ impl Seating<'_> {
             return false;
         };
         self.state.residency.pin(slot, phase);
-        self.visit().assign(member, slot);
+        self.visit().assign(member, slot, false);
         true
     }
 
@@ -451,6 +475,12 @@ impl Seating<'_> {
         let slot = self.visit().take_away(member);
         self.state.residency.unpin(slot);
         self.state.counters.given_up += 1;
+    }
+
+    /// Takes a slot away whose read has failed; it is free once no other visit waits for it.
+    fn repeat(&mut self, member: MemberId) {
+        let slot = self.visit().repeat(member);
+        self.state.residency.unpin(slot);
     }
 
     /// A member is done with.

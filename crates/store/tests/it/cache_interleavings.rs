@@ -7,6 +7,7 @@
 use crate::cache_support;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use cache_support::{Layout, checkpoint, ids, is_right};
 use store::arena::{HugePages, SlotArena};
@@ -263,5 +264,67 @@ fn long_sequences_by_chance() {
         }
         let mode = [StorageMode::Budget, StorageMode::PageCache][round % 2];
         check(&layouts[round / 2 % 2], mode, &actions);
+    }
+}
+
+/// Ends the next read, once it has begun; it gives up after ten seconds.
+fn end_next(reads: &Stepped, failed: bool) {
+    for _ in 0..10_000 {
+        if reads.len() > 0 {
+            return reads.complete(0, failed);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A read that another visit or a guess has begun says nothing of one that begins now: who joined it and finds that it
+/// failed reads the record itself, once.
+#[test]
+fn a_read_that_another_began_and_that_failed_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = checkpoint(folder.path(), 1, EXPERTS.into(), Layout::Native);
+    for case in 0..8 {
+        let [ahead, polled, well] = [1, 2, 4].map(|bit| case & bit != 0);
+        let reads = Stepped::default();
+        let options = StoreOptions {
+            slots: SlotBudget::Slots(SLOTS),
+            storage: Some(Box::new(reads.clone())),
+            huge_pages: HugePages::Never,
+            ..StoreOptions::new(StorageMode::Budget, SLOTS)
+        };
+        let store = ExpertStore::open(Arc::clone(&checkpoint), options).unwrap();
+        let first = (!ahead).then(|| store.visit(LAYER, &ids(&[1]), Phase::Decode).unwrap());
+        if ahead {
+            store.read_ahead(LAYER, &ids(&[1]));
+        }
+        let second = store.visit(LAYER, &ids(&[1]), Phase::Prefill).unwrap();
+        assert_eq!(reads.len(), 1, "the second visit joins");
+        reads.complete(0, true);
+        if let Some(first) = &first {
+            assert!(first.is_ready(0));
+            let error = first.wait(0).unwrap_err();
+            assert!(matches!(error, StoreError::Read { .. }), "its own read: {error}");
+        }
+        let context = format!("ahead {ahead}, polled {polled}, well {well}");
+        if polled {
+            assert!(!second.is_ready(0), "{context}");
+            assert_eq!(reads.len(), 1, "{context}: it begins at once");
+        }
+        let result = std::thread::scope(|scope| {
+            let ends = reads.clone();
+            scope.spawn(move || end_next(&ends, !well));
+            let bytes = second.wait(0)?;
+            assert!(is_right(&checkpoint, LAYER, ExpertId(1), &bytes), "{context}");
+            Ok(())
+        });
+        match result {
+            Ok(()) => assert!(well, "{context}"),
+            Err(StoreError::Read { .. }) => assert!(!well, "{context}"),
+            Err(other) => panic!("{context}: {other}"),
+        }
+        assert_eq!(reads.len(), 0, "{context}: once");
+        drop((first, second));
+        Run { checkpoint: &checkpoint, store: &store, reads: &reads, visits: [None, None, None] }
+            .settle();
     }
 }

@@ -17,6 +17,8 @@ pub(super) enum Fault {
     Panic(String),
     /// Something else, in words.
     Other(String),
+    /// Weights could not be read for now, in words.
+    Unread(String),
 }
 
 impl Fault {
@@ -30,12 +32,17 @@ impl Fault {
             &Failure::Error(EngineError::Choice { layer, position }) => {
                 Self::Choice(layer, position)
             }
+            Failure::Error(error) if error.is_unread() => Self::Unread(error.to_string()),
             Failure::Error(error) => Self::Other(error.to_string()),
         }
     }
 
     /// As the first process reports it; `stage` names who did.
     pub(super) fn failure(self, stage: &str) -> Failure {
+        let on_stage = |problem, unread| {
+            let stage = stage.to_owned();
+            EngineError::OnStage { stage, problem, unread }
+        };
         Failure::Error(match self {
             Self::Cancelled => EngineError::Cancelled,
             Self::Panicked => EngineError::Panicked,
@@ -43,7 +50,8 @@ impl Fault {
             Self::NotFinite(position) => EngineError::NotFinite { position },
             Self::Choice(layer, position) => EngineError::Choice { layer, position },
             Self::Panic(words) => return Failure::Panic(Box::new(format!("{stage}: {words}"))),
-            Self::Other(problem) => EngineError::OnStage { stage: stage.to_owned(), problem },
+            Self::Other(problem) => on_stage(problem, false),
+            Self::Unread(problem) => on_stage(problem, true),
         })
     }
 
@@ -56,6 +64,7 @@ impl Fault {
             &Self::Choice(layer, position) => (4, [layer, position], ""),
             Self::Panic(text) => (5, [0; 2], text.as_str()),
             Self::Other(text) => (6, [0; 2], text.as_str()),
+            Self::Unread(text) => (7, [0; 2], text.as_str()),
         };
         to.byte(tag);
         numbers.into_iter().for_each(|number| to.size(number));
@@ -73,6 +82,7 @@ impl Fault {
             4 => Self::Choice(first, second),
             5 => Self::Panic(text),
             6 => Self::Other(text),
+            7 => Self::Unread(text),
             _ => return Err(Malformed("a failure of no kind")),
         })
     }

@@ -102,7 +102,8 @@ fn given() -> Vec<Given> {
         Given::Chosen(None),
         Given::Ranked(None),
         Given::Ranked(Some(Ranked { top: vec![(3, 0.5)], sums: vec![1, u64::MAX] })),
-        Given::Failed(Fault::Other("a disk".to_owned())),
+        Given::Failed(Fault::Other("a device".to_owned())),
+        Given::Failed(Fault::Unread("a disk".to_owned())),
     ]
 }
 

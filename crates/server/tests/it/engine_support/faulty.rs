@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use engine::EngineError;
 use engine::backend::{
@@ -33,6 +34,8 @@ struct State {
     /// An operation that always panics.
     broken: Option<&'static str>,
     calls: BTreeMap<&'static str, usize>,
+    /// How long the backend takes to go.
+    lingers: Duration,
 }
 
 /// Where the next panic comes, and which operations were seen.
@@ -52,6 +55,11 @@ impl Trip {
     /// A panic before each of an operation.
     pub(crate) fn arm_for_good(&self, operation: &'static str) {
         self.state().broken = Some(operation);
+    }
+
+    /// How long the backend takes to go, as a device's memory does.
+    pub(crate) fn linger(&self, time: Duration) {
+        self.state().lingers = time;
     }
 
     /// No panic any more; true when it has not come.
@@ -124,6 +132,13 @@ struct Faulty {
     program: Arc<Program>,
     /// What it says of prompts in one batch, if not what the other says.
     joint: Option<usize>,
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let time = self.trip.state().lingers;
+        std::thread::sleep(time);
+    }
 }
 
 /// Operations that are passed on, with a place for a panic before and after each.

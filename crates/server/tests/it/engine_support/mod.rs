@@ -45,6 +45,9 @@ impl std::fmt::Debug for Between {
     }
 }
 
+/// Microseconds of a disk whose reads fail.
+pub(crate) const UNREADABLE: u64 = u64::MAX;
+
 /// How a worker is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -57,7 +60,8 @@ pub(crate) struct Setting {
     pub(crate) golden: Option<&'static str>,
     pub(crate) disk: Option<DiskOptions>,
     pub(crate) shared: Option<SharedOptions>,
-    /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other.
+    /// Experts are streamed from a disk that takes this many microseconds for every read, one after the other, or fails
+    /// every one (`UNREADABLE`).
     pub(crate) slow: Option<Arc<AtomicU64>>,
     pub(crate) log: Log,
     /// What stands between the engine and the processor's backend.
@@ -167,8 +171,9 @@ fn device(
         None => StoreOptions::new(StorageMode::Resident, minimum),
         Some(micros) => {
             let micros = Arc::clone(micros);
-            let late = move |_: &Operation| {
-                Fault::Late(Duration::from_micros(micros.load(Ordering::Relaxed)))
+            let late = move |_: &Operation| match micros.load(Ordering::Relaxed) {
+                UNREADABLE => Fault::Error(5),
+                micros => Fault::Late(Duration::from_micros(micros)),
             };
             let storage = Some(Box::new(Simulator::new(Box::new(late), 1)) as _);
             // Two layers' experts of the demo model; what a small net with two sizes of records needs.

@@ -270,11 +270,7 @@ impl<'s> Visit<'s> {
                 if self.feed(&mut state, id) {
                     continue;
                 }
-                // Some other visit has to give a slot up first; unless all of them wait as well.
-                let holders =
-                    state.visits.iter().filter(|visit| visit.active && visit.assigned > 0).count();
-                let own = usize::from(state.visits[self.id].assigned > 0);
-                if holders - own <= state.starving && !self.reads_pending(&state) {
+                if self.is_exhausted(&state) {
                     let slots = shared.pool_slots(self.layer);
                     let exhausted = StoreError::Exhausted { layer: self.layer, slots };
                     break Err(failed.unwrap_or(exhausted));
@@ -310,6 +306,14 @@ impl<'s> Visit<'s> {
             timeline::past("wait for expert", since, record);
         }
         result
+    }
+
+    /// Whether no slot will come: some other visit has to give one up, unless all of them wait as well.
+    fn is_exhausted(&self, state: &State) -> bool {
+        let holds = |visit: &&VisitState| visit.active && visit.assigned > 0;
+        let holders = state.visits.iter().filter(holds).count();
+        let own = usize::from(state.visits[self.id].assigned > 0);
+        holders - own <= state.starving && !self.reads_pending(state)
     }
 
     /// Begins the read of a member anew, if the one that it joined has failed: the failure of that one.

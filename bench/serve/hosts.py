@@ -1,11 +1,12 @@
 """What it costs to compute a model in several processes: hops, and tokens a second of one stream.
 
     bench/serve/hosts.py FLASHMOE MODEL LAYERS [--hop HOP] [--rounds N] [--tokens N] [--rates 1gbit,100mbit]
+        [--devices cuda:0,cuda:1] [--more=OPTIONS]
 
 HOP is the example of the crate wire (cargo build --release -p flashmoe-wire --example hop). Measured, interleaved, N
-rounds each, medians: one process; two stages in one process (--device cpu,cpu); two processes over loopback without TLS
-and with. As root also two processes in network namespaces of their own, joined by a pair of virtual cards, at full
-speed and at each of the rates (tc tbf). All answers must be the same text. Prints a line for each setting.
+rounds each, medians: one process on the first device; two stages in one process (--devices); two processes over
+loopback without TLS and with. As root also two processes in network namespaces of their own, joined by a pair of
+virtual cards, at full speed and at each of the rates (tc tbf). All answers must be the same text. Prints a line for each setting.
 """
 
 import argparse
@@ -64,7 +65,7 @@ class Stages:
         host = ADDRESSES[1] if self.spaces else "127.0.0.1"
         command = in_space(self.spaces and SPACES[1]) + [
             self.options.flashmoe, "stage", self.options.model, "--layers", f"{cut}:{self.layers}",
-            "--listen", f"{host}:0", "--sequences", "1", "--device", "cpu", *SIZES,
+            "--listen", f"{host}:0", "--sequences", "1", "--device", self.options.second, *self.options.sizes,
         ]
         if self.tls:
             command += ["--identity", f"{self.folder}/second", "--trust", f"{self.folder}/first/certificate.pem"]
@@ -82,11 +83,11 @@ class Stages:
         self.process.wait()
 
 
-def answer(options, more, space=None, device="cpu"):
+def answer(options, more, space=None, device=None):
     """Tokens a second of an answer, and its text."""
     command = in_space(space) + [
         options.flashmoe, "run", options.model, "Tell me a long story.", "-n", str(options.tokens), "--seed", "3",
-        "--json", "--device", device, *SIZES, *more,
+        "--json", "--device", device or options.first, *options.sizes, *more,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -119,13 +120,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rates", default="")
+    parser.add_argument("--devices", default="cpu,cpu", help="of the first stage and of the second")
+    parser.add_argument("--more", default="", help="options of all processes")
     options = parser.parse_args()
+    options.first, options.second = options.devices.split(",")
+    options.sizes = [*SIZES, *options.more.split()]
     with tempfile.TemporaryDirectory() as folder:
         for name in ["first", "second"]:
             subprocess.run([options.flashmoe, "stage", "--identity", f"{folder}/{name}"], check=True, capture_output=True)
         settings = {
             "one process": lambda: answer(options, []),
-            "two stages in one process": lambda: answer(options, [], device="cpu,cpu"),
+            "two stages in one process": lambda: answer(options, [], device=options.devices),
         }
 
         def processes(tls, spaces):

@@ -90,37 +90,47 @@ pub(crate) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Cud
     Err(CudaError::Call { call, code: result as u32, message })
 }
 
+/// The driver's handle of a device, after the driver was found and started.
+fn find(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
+    // SAFETY: only tries to load the library.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoDriver);
+    }
+    // SAFETY: the library is there; no flags are defined.
+    let started = unsafe { sys::cuInit(0) };
+    if started == sys::CUresult::CUDA_ERROR_NO_DEVICE {
+        return Err(CudaError::NoDevice { ordinal, count: 0 });
+    }
+    check("cuInit", started)?;
+    let mut count = 0;
+    // SAFETY: stores a number.
+    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+    if ordinal >= count as usize {
+        return Err(CudaError::NoDevice { ordinal, count: count as usize });
+    }
+    let mut device = 0;
+    // SAFETY: stores a handle; the number was checked.
+    check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
+    Ok(device)
+}
+
+fn name_of(device: sys::CUdevice) -> Result<String, CudaError> {
+    let mut name = [0u8; 256];
+    // SAFETY: the handle is the driver's; writes at most that many bytes, terminated by zero.
+    let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 256, device) };
+    check("cuDeviceGetName", named)?;
+    let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..length]).into_owned())
+}
+
 impl Device {
     /// Opens a device by the driver's number.
     ///
     /// # Errors
     /// What is missing: a driver, a device of that number, a recent enough one.
     pub fn open(ordinal: usize) -> Result<Self, CudaError> {
-        // SAFETY: only tries to load the library.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(CudaError::NoDriver);
-        }
-        // SAFETY: the library is there; no flags are defined.
-        let started = unsafe { sys::cuInit(0) };
-        if started == sys::CUresult::CUDA_ERROR_NO_DEVICE {
-            return Err(CudaError::NoDevice { ordinal, count: 0 });
-        }
-        check("cuInit", started)?;
-        let mut count = 0;
-        // SAFETY: stores a number.
-        check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
-        if ordinal >= count as usize {
-            return Err(CudaError::NoDevice { ordinal, count: count as usize });
-        }
-        let mut device = 0;
-        // SAFETY: stores a handle; the number was checked.
-        check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as i32) })?;
-        let mut name = [0u8; 256];
-        // SAFETY: writes at most that many bytes, terminated by zero.
-        let named = unsafe { sys::cuDeviceGetName(name.as_mut_ptr().cast(), 256, device) };
-        check("cuDeviceGetName", named)?;
-        let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-        let name = String::from_utf8_lossy(&name[..length]).into_owned();
+        let device = find(ordinal)?;
+        let name = name_of(device)?;
         let attribute = |which| {
             let mut value = 0;
             // SAFETY: stores a number.

@@ -26,6 +26,8 @@ pub struct Event {
 
 // SAFETY: as for streams.
 unsafe impl Send for Event {}
+// SAFETY: the driver's calls on events may be made from several threads at a time.
+unsafe impl Sync for Event {}
 
 /// Captured work that is launched as one.
 pub struct Graph {

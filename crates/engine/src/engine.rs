@@ -175,7 +175,7 @@ impl Engine {
 
     /// Most tokens of a run of [`Engine::step`]; 1 where the device, or its plan, has no rounds.
     pub fn round_tokens(&self) -> usize {
-        self.backend.round_tokens()
+        self.backend.rules().round_tokens
     }
 
     /// Runs a step of answers: of each its next token, and behind it drafts of those that follow. [`Engine::logits`]
@@ -314,6 +314,8 @@ impl Engine {
                 let found = "other batches are under way: collect them first".to_owned();
                 return Err(EngineError::Request(found));
             }
+            // Logits of the batch before are not asked for any more: the last stage can begin this one ahead.
+            pipeline.release();
             let ticket = self.submit(runs, purpose, &[])?;
             return self.await_batch(ticket, cancel, layers_done);
         }

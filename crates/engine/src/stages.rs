@@ -11,6 +11,7 @@
 //! it another computes the next ([`Stages::submit`], [`Stages::collect`]): as many batches as there are stages keep all
 //! of them busy.
 
+mod ahead;
 mod batch;
 mod calls;
 mod command;
@@ -19,6 +20,7 @@ mod pass;
 mod pipeline;
 mod port;
 pub mod remote;
+mod wait;
 mod worker;
 
 use std::io::{self, Read};
@@ -28,7 +30,7 @@ use std::sync::Arc;
 use store::cache::StoreCounters;
 
 use crate::EngineError;
-use crate::backend::{Backend, Room, SequenceId, Snapshot};
+use crate::backend::{Backend, BatchRules, Room, SequenceId, Snapshot};
 use crate::model::Model;
 use crate::sequences::SnapshotShare;
 use crate::weights::{MatrixId, VectorId};
@@ -371,35 +373,11 @@ impl Stages {
         }
     }
 
-    /// [`Backend::cut_tokens`].
-    pub fn cut_tokens(&self) -> usize {
+    /// [`Backend::rules`], which of several stages are those of all.
+    pub fn rules(&self) -> BatchRules {
         match &self.inner {
-            Inner::One(stage) => stage.backend.cut_tokens(),
-            Inner::Several(pipeline) => pipeline.fixed.cut_tokens,
-        }
-    }
-
-    /// [`Backend::answers_replay`].
-    pub fn answers_replay(&self) -> bool {
-        match &self.inner {
-            Inner::One(stage) => stage.backend.answers_replay(),
-            Inner::Several(pipeline) => pipeline.fixed.answers_replay,
-        }
-    }
-
-    /// [`Backend::joint_tokens`]: the least of any stage.
-    pub fn joint_tokens(&self) -> usize {
-        match &self.inner {
-            Inner::One(stage) => stage.backend.joint_tokens(),
-            Inner::Several(pipeline) => pipeline.fixed.joint_tokens,
-        }
-    }
-
-    /// [`Backend::round_tokens`].
-    pub fn round_tokens(&self) -> usize {
-        match &self.inner {
-            Inner::One(stage) => stage.backend.round_tokens(),
-            Inner::Several(pipeline) => pipeline.fixed.round_tokens,
+            Inner::One(stage) => stage.backend.rules(),
+            Inner::Several(pipeline) => pipeline.rules,
         }
     }
 

@@ -110,32 +110,11 @@ impl Gpu {
     /// # Errors
     /// It lacks what the kernels need, or its driver refuses.
     pub fn open(mut adapter: Adapter) -> Result<Self, GpuError> {
-        let limits = adapter.raw.limits();
-        let lacks = |what: &str| {
-            Err(GpuError::Lacks { adapter: adapter.name.clone(), what: what.to_owned() })
-        };
-        if !adapter.raw.features().contains(wgpu::Features::IMMEDIATES)
-            || limits.max_immediate_size < 128
-        {
-            return lacks("128 bytes of push constants");
-        }
-        if limits.max_compute_invocations_per_workgroup < 256
-            || limits.max_compute_workgroup_size_x < 256
-        {
-            return lacks("workgroups of 256");
-        }
-        if limits.max_compute_workgroup_storage_size < 16384 {
-            return lacks("16 KiB of workgroup memory");
-        }
-        if limits.max_storage_buffers_per_shader_stage < 8
-            || u64::from(limits.min_storage_buffer_offset_alignment) > Self::ALIGNMENT
-        {
-            return lacks("8 storage buffers at multiples of 256 bytes");
-        }
+        check_limits(&adapter)?;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("flashmoe"),
             required_features: wgpu::Features::IMMEDIATES | adapter.optional_features(),
-            required_limits: limits,
+            required_limits: adapter.raw.limits(),
             experimental_features: crate::compile::experiments(&adapter),
             memory_hints: wgpu::MemoryHints::Manual {
                 suballocated_device_memory_block_size: BLOCK_BYTES..BLOCK_BYTES,
@@ -146,20 +125,7 @@ impl Gpu {
         let refused = |reason| GpuError::Open { adapter: adapter.name.clone(), reason };
         let (device, queue) = crate::driver::open(&adapter, &descriptor).map_err(refused)?;
         let own = Own::new(&device, &queue, &adapter.options).map_err(refused)?;
-        let failure = Arc::new(Mutex::new(None));
-        let seen = Arc::clone(&failure);
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            let said = one_line(&error.to_string());
-            let error = match error {
-                wgpu::Error::OutOfMemory { .. } => GpuError::Exhausted(said),
-                _ => GpuError::Refused(said),
-            };
-            remember(&seen, error);
-        }));
-        let seen = Arc::clone(&failure);
-        device.set_device_lost_callback(move |_, reason| {
-            remember(&seen, GpuError::Lost(one_line(&reason)));
-        });
+        let failure = watched(&device);
         let asked = adapter.asks_width() && crate::width::width(&device, &queue) == Some(32);
         if adapter.asks_width() && !asked {
             // A device that refuses the question computes without subgroups.
@@ -548,6 +514,51 @@ impl Gpu {
             None => Ok(()),
         }
     }
+}
+
+/// What the kernels need of every adapter.
+fn check_limits(adapter: &Adapter) -> Result<(), GpuError> {
+    let limits = adapter.raw.limits();
+    let lacks =
+        |what: &str| Err(GpuError::Lacks { adapter: adapter.name.clone(), what: what.to_owned() });
+    if !adapter.raw.features().contains(wgpu::Features::IMMEDIATES)
+        || limits.max_immediate_size < 128
+    {
+        return lacks("128 bytes of push constants");
+    }
+    if limits.max_compute_invocations_per_workgroup < 256
+        || limits.max_compute_workgroup_size_x < 256
+    {
+        return lacks("workgroups of 256");
+    }
+    if limits.max_compute_workgroup_storage_size < 16384 {
+        return lacks("16 KiB of workgroup memory");
+    }
+    if limits.max_storage_buffers_per_shader_stage < 8
+        || u64::from(limits.min_storage_buffer_offset_alignment) > Gpu::ALIGNMENT
+    {
+        return lacks("8 storage buffers at multiples of 256 bytes");
+    }
+    Ok(())
+}
+
+/// Where the first error of a device is remembered, or its loss.
+fn watched(device: &wgpu::Device) -> Arc<Mutex<Option<GpuError>>> {
+    let failure = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&failure);
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        let said = one_line(&error.to_string());
+        let error = match error {
+            wgpu::Error::OutOfMemory { .. } => GpuError::Exhausted(said),
+            _ => GpuError::Refused(said),
+        };
+        remember(&seen, error);
+    }));
+    let seen = Arc::clone(&failure);
+    device.set_device_lost_callback(move |_, reason| {
+        remember(&seen, GpuError::Lost(one_line(&reason)));
+    });
+    failure
 }
 
 /// Keeps the first failure, those that follow are its consequences; or that the device was lost, which wgpu may report

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use crate::look::{Look, Looking};
 use crate::{Credentials, WireError};
 
 /// How long a handshake may take.
@@ -19,6 +20,8 @@ pub struct Connection {
     pub writer: Box<dyn Write + Send>,
     /// Ends both directions, from any thread: a read or write under way fails.
     pub end: Arc<dyn Fn() + Send + Sync>,
+    /// How long reads look for bytes before they sleep.
+    pub look: Look,
     /// The other side's address.
     pub address: String,
 }
@@ -64,9 +67,9 @@ pub fn connect(
     for one in &all {
         match TcpStream::connect_timeout(one, patience) {
             Ok(stream) => {
-                return secured(stream, address.to_owned(), |stream| match credentials {
-                    Some(credentials) => credentials.begin(stream),
-                    None => plain(stream),
+                return secured(stream, address.to_owned(), |stream, look| match credentials {
+                    Some(credentials) => credentials.begin(stream, look),
+                    None => plain(stream, look),
                 });
             }
             Err(error) => failed = Some(error),
@@ -117,25 +120,25 @@ impl Listener {
     /// # Errors
     /// Its other side is not trusted, or says something else.
     pub fn secure(&self, stream: TcpStream, from: SocketAddr) -> Result<Connection, WireError> {
-        secured(stream, from.to_string(), |stream| match &self.credentials {
-            Some(credentials) => credentials.answer(stream),
-            None => plain(stream),
+        secured(stream, from.to_string(), |stream, look| match &self.credentials {
+            Some(credentials) => credentials.answer(stream, look),
+            None => plain(stream, look),
         })
     }
 }
 
 type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-fn plain(stream: TcpStream) -> Result<Halves, String> {
+fn plain(stream: TcpStream, look: Look) -> Result<Halves, String> {
     let reader = stream.try_clone().map_err(|error| error.to_string())?;
-    Ok((Box::new(reader), Box::new(stream)))
+    Ok((Box::new(Looking::new(reader, look)), Box::new(stream)))
 }
 
 /// A connection after its handshake, which has [`HANDSHAKE`] for it.
 fn secured(
     stream: TcpStream,
     address: String,
-    handshake: impl FnOnce(TcpStream) -> Result<Halves, String>,
+    handshake: impl FnOnce(TcpStream, Look) -> Result<Halves, String>,
 ) -> Result<Connection, WireError> {
     let failed = |source| WireError::Address { address: address.clone(), source };
     // A token waits for each message.
@@ -152,14 +155,15 @@ fn secured(
         late_now
     });
     let watch = watch.map_err(failed)?;
-    let halves = handshake(stream);
+    let look = Look::default();
+    let halves = handshake(stream, look.clone());
     drop(done);
     let halves = match watch.join() {
         Ok(true) => Err(format!("it took longer than {} s", HANDSHAKE.as_secs())),
         _ => halves,
     };
     match halves {
-        Ok((reader, writer)) => Ok(Connection { reader, writer, end, address }),
+        Ok((reader, writer)) => Ok(Connection { reader, writer, end, look, address }),
         Err(problem) => Err(WireError::Handshake { address, problem }),
     }
 }

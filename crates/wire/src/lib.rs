@@ -9,6 +9,7 @@
 mod connection;
 mod error;
 mod identity;
+mod look;
 #[cfg(target_os = "macos")]
 #[path = "tls_absent.rs"]
 mod tls;
@@ -18,4 +19,5 @@ mod tls;
 pub use connection::{Connection, Listener, connect};
 pub use error::WireError;
 pub use identity::{Identity, Trusted};
+pub use look::Look;
 pub use tls::Credentials;

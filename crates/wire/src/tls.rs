@@ -16,6 +16,7 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
 
+use crate::look::{Look, Looking};
 use crate::{Identity, Trusted, WireError};
 
 /// The name in every certificate: whom one talks to is decided by the key.
@@ -99,22 +100,22 @@ impl Credentials {
     }
 
     /// The side that connects.
-    pub(crate) fn begin(&self, stream: TcpStream) -> Result<Halves, String> {
+    pub(crate) fn begin(&self, stream: TcpStream, look: Look) -> Result<Halves, String> {
         let name = ServerName::try_from(NAME).map_err(|error| error.to_string())?;
         let made = ClientConnection::new(Arc::clone(&self.client), name);
-        shaken(made.map_err(|error| error.to_string())?.into(), stream)
+        shaken(made.map_err(|error| error.to_string())?.into(), stream, look)
     }
 
     /// The side that is connected to.
-    pub(crate) fn answer(&self, stream: TcpStream) -> Result<Halves, String> {
+    pub(crate) fn answer(&self, stream: TcpStream, look: Look) -> Result<Halves, String> {
         let made = ServerConnection::new(Arc::clone(&self.server));
-        shaken(made.map_err(|error| error.to_string())?.into(), stream)
+        shaken(made.map_err(|error| error.to_string())?.into(), stream, look)
     }
 }
 
 type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-fn shaken(mut session: Connection, mut stream: TcpStream) -> Result<Halves, String> {
+fn shaken(mut session: Connection, mut stream: TcpStream, look: Look) -> Result<Halves, String> {
     session.set_buffer_limit(None);
     while session.is_handshaking() || session.wants_write() {
         session.complete_io(&mut stream).map_err(|error| error.to_string())?;
@@ -123,7 +124,7 @@ fn shaken(mut session: Connection, mut stream: TcpStream) -> Result<Halves, Stri
     let state = session.process_new_packets().map_err(|error| error.to_string())?;
     let mut open = vec![0; state.plaintext_bytes_to_read()];
     session.reader().read_exact(&mut open).map_err(|error| error.to_string())?;
-    let from = stream.try_clone().map_err(|error| error.to_string())?;
+    let from = Looking::new(stream.try_clone().map_err(|error| error.to_string())?, look);
     let shared = Arc::new(Shared {
         session: Mutex::new(session),
         out: Mutex::new(Out { stream, sealed: Vec::new() }),
@@ -192,7 +193,7 @@ impl Drop for Sealing {
 /// The reading half.
 struct Opening {
     shared: Arc<Shared>,
-    from: TcpStream,
+    from: Looking,
     sealed: Vec<u8>,
     /// What was opened and not yet read, from `at` on.
     open: Vec<u8>,

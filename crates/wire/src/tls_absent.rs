@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
+use crate::look::Look;
 use crate::{Identity, Trusted, WireError};
 
 /// There are none.
@@ -22,11 +23,11 @@ impl Credentials {
         Err(WireError::Absent)
     }
 
-    pub(crate) fn begin(&self, _: TcpStream) -> Result<Halves, String> {
+    pub(crate) fn begin(&self, _: TcpStream, _: Look) -> Result<Halves, String> {
         match self.0 {}
     }
 
-    pub(crate) fn answer(&self, _: TcpStream) -> Result<Halves, String> {
+    pub(crate) fn answer(&self, _: TcpStream, _: Look) -> Result<Halves, String> {
         match self.0 {}
     }
 }

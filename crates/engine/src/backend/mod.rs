@@ -16,6 +16,7 @@ pub mod gpu;
 mod ngram_rows;
 mod prepared;
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,6 +105,74 @@ fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), 
     Ok(())
 }
 
+/// What a device leaves to the next of a step that it still computes: the next one goes on behind it, and its thread
+/// waits for neither. Devices of one kind understand each other's.
+#[derive(Clone)]
+pub struct Crossing(Arc<dyn Any + Send + Sync>);
+
+/// What the device before leaves of a batch.
+#[derive(Clone, Copy)]
+pub enum Incoming<'a> {
+    /// The residual stream.
+    Values(&'a [f32]),
+    /// Of a step that it still computes.
+    Ahead(&'a Crossing),
+}
+
+impl<'a> Incoming<'a> {
+    /// Of a device that cannot wait for another.
+    ///
+    /// # Errors
+    /// The device before still computes it.
+    fn values(self) -> Result<&'a [f32], EngineError> {
+        match self {
+            Self::Values(values) => Ok(values),
+            Self::Ahead(_) => {
+                let found = "this device cannot wait for the one before it".to_owned();
+                Err(EngineError::Request(found))
+            }
+        }
+    }
+}
+
+/// What batches a device takes, and what of them shows in bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRules {
+    /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1 where a
+    /// token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.
+    pub cut_tokens: usize,
+    /// True where a token that was computed as part of an answer leaves the same bits as in a prompt: only then may
+    /// another prompt go on from the end of an answer.
+    pub answers_replay: bool,
+    /// Most tokens of a run of answers: the first, and drafts. 1 where the device computes no rounds.
+    pub round_tokens: usize,
+    /// Most tokens of prompts of any sequences that are one batch, run to its end without another between its layers,
+    /// because each alone would cost almost as much. 0 where a prompt is a batch of its own.
+    pub joint_tokens: usize,
+    /// True where the thread that owns the device spins while a step runs: other threads of the same model may then
+    /// look for each other's messages instead of sleeping.
+    pub spins: bool,
+}
+
+impl Default for BatchRules {
+    fn default() -> Self {
+        Self { cut_tokens: 1, answers_replay: true, round_tokens: 1, joint_tokens: 0, spins: false }
+    }
+}
+
+impl BatchRules {
+    /// What holds of two devices.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            cut_tokens: self.cut_tokens.max(other.cut_tokens),
+            answers_replay: self.answers_replay && other.answers_replay,
+            round_tokens: self.round_tokens.min(other.round_tokens),
+            joint_tokens: self.joint_tokens.min(other.joint_tokens),
+            spins: self.spins && other.spins,
+        }
+    }
+}
+
 /// A device that runs models, or a range of a model's layers ([`crate::stages`]). Layers have the model's numbers.
 pub trait Backend {
     /// Asked once on the thread that calls every other operation from here on, where that is not the thread that made
@@ -136,20 +205,9 @@ pub trait Backend {
     /// The device failed.
     fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart)
     -> Result<(), EngineError>;
-    /// Positions of a prompt where it may be cut without changing a bit of what follows: multiples of this. 1
-    /// where a token's result depends on the tokens before it alone; `usize::MAX` where every cut shows.
-    fn cut_tokens(&self) -> usize {
-        1
-    }
-    /// True where a token that was computed as part of an answer leaves the same bits as in a prompt: only then may
-    /// another prompt go on from the end of an answer.
-    fn answers_replay(&self) -> bool {
-        true
-    }
-
-    /// Most tokens of a run of answers: the first, and drafts. 1 where the device computes no rounds.
-    fn round_tokens(&self) -> usize {
-        1
+    /// What batches may be: the same whatever the device has computed.
+    fn rules(&self) -> BatchRules {
+        BatchRules::default()
     }
     /// Keeps the first `tokens` of the last batch's run of `sequence`, which was a run of several tokens of an answer:
     /// the sequence is as if the others had never been there. Once, before anything else is done with the sequence.
@@ -171,12 +229,6 @@ pub trait Backend {
     /// Logits of the last draft, of as many tokens as drafts are chosen from; empty without one.
     fn draft_logits(&mut self) -> &[f32] {
         &[]
-    }
-
-    /// Most tokens of prompts of any sequences that are one batch, run to its end without another between its layers,
-    /// because each alone would cost almost as much. 0 where a prompt is a batch of its own.
-    fn joint_tokens(&self) -> usize {
-        0
     }
 
     /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
@@ -227,13 +279,19 @@ pub trait Backend {
         let _ = to;
         Err(EngineError::Request(WHOLE_MODELS.to_owned()))
     }
-    /// Sets `Residual` of the batch in progress to what the device before this one left.
+    /// Sets `Residual` of the batch in progress to what the device before this one left, or leaves: what follows in
+    /// this batch runs behind it.
     ///
     /// # Errors
     /// As [`Backend::read_residual`].
-    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
         let _ = from;
         Err(EngineError::Request(WHOLE_MODELS.to_owned()))
+    }
+    /// What the step just ended by [`Backend::commit`] will leave, where the device behind can wait for it by itself.
+    /// Such a step may still fail: [`Backend::read_residual`] says so.
+    fn residual_ahead(&mut self) -> Option<Crossing> {
+        None
     }
     /// Turns a model's operations into launches. Asked once, before the first batch, of a device that serves all of
     /// them ([`Program::check`]).

@@ -67,6 +67,11 @@ impl Attention {
                 }
             }
         };
+        use VectorRole::{Norm, Plain};
+        let of_heads = [("q_norm", shape.head_dim), ("k_norm", shape.head_dim)];
+        let of_rows = [("q_norm", queries), ("k_norm", keys)];
+        let added = [("q_proj.bias", query_rows), ("k_proj.bias", keys), ("v_proj.bias", keys)];
+        let output_bias = ("o_proj.bias", config.hidden);
         Ok(Self {
             query: rotated("q_proj", query_rows, shape.query_heads)?,
             key: rotated("k_proj", keys, shape.key_value_heads)?,
@@ -77,54 +82,13 @@ impl Attention {
                 }
             },
             output: catalog.matrix(&format!("{prefix}.o_proj"), config.hidden, queries)?,
-            norms: match shape.head_norms {
-                false => None,
-                true => Some([
-                    catalog.vector(
-                        &format!("{prefix}.q_norm"),
-                        shape.head_dim,
-                        VectorRole::Norm,
-                    )?,
-                    catalog.vector(
-                        &format!("{prefix}.k_norm"),
-                        shape.head_dim,
-                        VectorRole::Norm,
-                    )?,
-                ]),
-            },
-            whole_norms: match shape.whole_norms {
-                false => None,
-                true => Some([
-                    catalog.vector(&format!("{prefix}.q_norm"), queries, VectorRole::Norm)?,
-                    catalog.vector(&format!("{prefix}.k_norm"), keys, VectorRole::Norm)?,
-                ]),
-            },
-            biases: match shape.biases {
-                false => None,
-                true => Some([
-                    catalog.vector(
-                        &format!("{prefix}.q_proj.bias"),
-                        query_rows,
-                        VectorRole::Plain,
-                    )?,
-                    catalog.vector(&format!("{prefix}.k_proj.bias"), keys, VectorRole::Plain)?,
-                    catalog.vector(&format!("{prefix}.v_proj.bias"), keys, VectorRole::Plain)?,
-                ]),
-            },
-            output_bias: match shape.output_bias {
-                false => None,
-                true => {
-                    let name = format!("{prefix}.o_proj.bias");
-                    Some(catalog.vector(&name, config.hidden, VectorRole::Plain)?)
-                }
-            },
-            sinks: match shape.sinks {
-                false => None,
-                true => {
-                    let name = format!("{prefix}.sinks");
-                    Some(catalog.vector(&name, shape.query_heads, VectorRole::Plain)?)
-                }
-            },
+            norms: vectors(catalog, prefix, shape.head_norms, of_heads, Norm)?,
+            whole_norms: vectors(catalog, prefix, shape.whole_norms, of_rows, Norm)?,
+            biases: vectors(catalog, prefix, shape.biases, added, Plain)?,
+            output_bias: vectors(catalog, prefix, shape.output_bias, [output_bias], Plain)?
+                .map(|[bias]| bias),
+            sinks: vectors(catalog, prefix, shape.sinks, [("sinks", shape.query_heads)], Plain)?
+                .map(|[sinks]| sinks),
             gated: shape.output_gate,
             values: shape.values,
             indexer: {
@@ -189,4 +153,20 @@ impl Attention {
         ops.extend(self.output_bias.map(|bias| Op::AddBias { register: Residual, bias }));
         ops
     }
+}
+
+/// Vectors of a layer by name and length, declared in that order; none where the family has none.
+fn vectors<const N: usize>(
+    catalog: &mut Catalog<'_>,
+    prefix: &str,
+    there: bool,
+    parts: [(&str, usize); N],
+    role: VectorRole,
+) -> Result<Option<[VectorId; N]>, EngineError> {
+    if !there {
+        return Ok(None);
+    }
+    let declare = |(part, length)| catalog.vector(&format!("{prefix}.{part}"), length, role);
+    let declared: Vec<VectorId> = parts.into_iter().map(declare).collect::<Result<_, _>>()?;
+    Ok(declared.try_into().ok())
 }

@@ -95,43 +95,11 @@ impl Mixture {
         };
         let biases = match moe.biases {
             false => None,
-            true => {
-                let name = |part: &str| format!("{prefix}.experts.{part}_bias");
-                let width = moe.experts * moe.intermediate;
-                let [gate, up] = match moe.rows {
-                    GateUpRows::InTurns => {
-                        catalog.vectors_in_turns(&name("gate_up_proj"), width, plain)?
-                    }
-                    GateUpRows::Apart => [
-                        catalog.vector(&name("gate_proj"), width, plain)?,
-                        catalog.vector(&name("up_proj"), width, plain)?,
-                    ],
-                };
-                catalog.join(up);
-                let down = catalog.vector(&name("down_proj"), moe.experts * hidden, plain)?;
-                Some(ExpertBiases { gate, up, down })
-            }
+            true => Some(ExpertBiases::declare(config, prefix, catalog)?),
         };
-        let shared = match config.moe.shared_intermediate {
+        let shared = match moe.shared_intermediate {
             None => None,
-            Some(width) => {
-                // Its name where the configuration counts such experts, though they are one.
-                let counted = catalog.has(&format!("{prefix}.shared_experts.gate_proj"));
-                let module = if counted { "shared_experts" } else { "shared_expert" };
-                let name = |part: &str| format!("{prefix}.{module}.{part}");
-                let gate_weight = match moe.shared_gate {
-                    false => None,
-                    true => {
-                        Some(catalog.matrix(&format!("{prefix}.shared_expert_gate"), 1, hidden)?)
-                    }
-                };
-                Some(SharedExpert {
-                    gate_weight,
-                    gate: catalog.matrix(&name("gate_proj"), width, hidden)?,
-                    up: catalog.matrix(&name("up_proj"), width, hidden)?,
-                    down: catalog.matrix(&name("down_proj"), hidden, width)?,
-                })
-            }
+            Some(width) => Some(SharedExpert::declare(config, width, prefix, catalog)?),
         };
         let table = match hashed {
             false => None,
@@ -203,4 +171,51 @@ pub fn expert_shapes(
         Ok(Some(experts.shapes))
     };
     (0..config.layers.len()).map(layer_shapes).collect()
+}
+
+impl ExpertBiases {
+    fn declare(
+        config: &ModelConfig,
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let (moe, plain) = (&config.moe, VectorRole::Plain);
+        let name = |part: &str| format!("{prefix}.experts.{part}_bias");
+        let width = moe.experts * moe.intermediate;
+        let [gate, up] = match moe.rows {
+            GateUpRows::InTurns => catalog.vectors_in_turns(&name("gate_up_proj"), width, plain)?,
+            GateUpRows::Apart => [
+                catalog.vector(&name("gate_proj"), width, plain)?,
+                catalog.vector(&name("up_proj"), width, plain)?,
+            ],
+        };
+        catalog.join(up);
+        let down = catalog.vector(&name("down_proj"), moe.experts * config.hidden, plain)?;
+        Ok(Self { gate, up, down })
+    }
+}
+
+impl SharedExpert {
+    fn declare(
+        config: &ModelConfig,
+        width: usize,
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let hidden = config.hidden;
+        // Its name where the configuration counts such experts, though they are one.
+        let counted = catalog.has(&format!("{prefix}.shared_experts.gate_proj"));
+        let module = if counted { "shared_experts" } else { "shared_expert" };
+        let name = |part: &str| format!("{prefix}.{module}.{part}");
+        let gate_weight = match config.moe.shared_gate {
+            false => None,
+            true => Some(catalog.matrix(&format!("{prefix}.shared_expert_gate"), 1, hidden)?),
+        };
+        Ok(Self {
+            gate_weight,
+            gate: catalog.matrix(&name("gate_proj"), width, hidden)?,
+            up: catalog.matrix(&name("up_proj"), width, hidden)?,
+            down: catalog.matrix(&name("down_proj"), hidden, width)?,
+        })
+    }
 }

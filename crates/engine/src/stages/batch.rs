@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use store::cache::StoreCounters;
 
 use super::command::Asked;
+use super::wait::Waits;
 use super::worker::Worker;
 use crate::EngineError;
-use crate::backend::{Cancel, Purpose, Run, SequenceId};
+use crate::backend::{Cancel, Crossing, Purpose, Run, SequenceId};
 use crate::model::StageTimes;
 use crate::sequences::SnapshotShare;
 
@@ -98,6 +99,10 @@ pub(super) enum Message {
     Ask(Asked),
     /// The same as a closure, which no other process can be sent.
     Call(Box<dyn FnOnce(&mut Worker) + Send>),
+    /// A step that the stage before has begun, and will send.
+    Ahead(Arc<Order>),
+    /// What that step will leave: the stage before computes it.
+    Follow(Ticket, Crossing),
     /// A batch, from the engine's thread or the stage before.
     Batch(Box<Moving>),
     /// To the last stage: logits of this batch are not asked for any more.
@@ -114,6 +119,10 @@ pub(super) struct Mailbox {
     pub(super) pulse: AtomicU64,
     /// Layers passed by any batch of a prompt.
     layers: AtomicU64,
+    /// How many are in `done`.
+    ended: AtomicUsize,
+    /// How threads wait.
+    pub(super) waits: Waits,
     /// Batches that some stage still has to compute.
     pub(super) under_way: AtomicUsize,
     /// Buffers for residual streams, of batches that are done.
@@ -125,10 +134,18 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Mailbox {
+    /// For a thread that waits so.
+    pub(super) fn new(waits: Waits) -> Self {
+        Self { waits, ..Self::default() }
+    }
+
     /// Leaves a batch that has ended.
     pub(super) fn put(&self, moving: Box<Moving>) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
-        hold(&self.done).push_back(moving);
+        let mut done = hold(&self.done);
+        done.push_back(moving);
+        self.ended.store(done.len(), Ordering::Relaxed);
+        drop(done);
         self.changed.notify_all();
     }
 
@@ -145,10 +162,18 @@ impl Mailbox {
     /// Takes a batch that has ended; waits for one until a layer is passed, at most for `patience`.
     pub(super) fn take(&self, patience: Duration) -> Option<Box<Moving>> {
         let until = Instant::now() + patience;
-        let mut done = hold(&self.done);
         let layers = self.layers.load(Ordering::Relaxed);
+        if !patience.is_zero() {
+            let changed = || {
+                let ended = self.ended.load(Ordering::Relaxed) > 0;
+                (ended || self.layers.load(Ordering::Relaxed) != layers).then_some(())
+            };
+            _ = self.waits.look(changed);
+        }
+        let mut done = hold(&self.done);
         loop {
             if let Some(moving) = done.pop_front() {
+                self.ended.store(done.len(), Ordering::Relaxed);
                 return Some(moving);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -164,6 +189,7 @@ impl Mailbox {
     pub(super) fn put_back(&self, movings: VecDeque<Box<Moving>>) {
         let mut done = hold(&self.done);
         movings.into_iter().rev().for_each(|moving| done.push_front(moving));
+        self.ended.store(done.len(), Ordering::Relaxed);
     }
 
     /// A buffer for a residual stream.

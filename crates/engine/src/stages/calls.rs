@@ -11,20 +11,24 @@ use std::time::Duration;
 use super::batch::{Failure, Message, Order, Payload};
 use super::command::{Asked, Command, HeadCommand, Reply};
 use super::pipeline::{Pipeline, Place};
+use super::wait::Waits;
 use super::worker::Worker;
 use crate::EngineError;
 use crate::backend::{SequenceId, Snapshot};
 use crate::sequences::SnapshotShare;
 
 /// A call whose end is awaited.
-pub(super) struct Pending<T>(Receiver<Result<T, Failure>>);
+pub(super) struct Pending<T> {
+    result: Receiver<Result<T, Failure>>,
+    waits: Waits,
+}
 
 impl<T> Pending<T> {
     /// What the call gave.
     pub(super) fn wait(self) -> Result<T, Failure> {
         // Its thread ends after this one has dropped its end of the channel.
-        self.0
-            .recv()
+        self.waits
+            .receive(&self.result)
             .unwrap_or_else(|_| Err(Failure::Panic(Box::new("a stage's thread has ended"))))
     }
 }
@@ -46,13 +50,13 @@ impl Pipeline {
         touched: &[SequenceId],
         command: Command,
     ) -> Pending<Reply> {
-        let (sender, receiver) = sync_channel(1);
+        let (sender, result) = sync_channel(1);
         // Who does not wait any more has ended.
         let answer = Box::new(move |reply| _ = sender.send(reply));
         if let Some(port) = &self.links[index].port {
             port.send(Message::Ask(Asked { command, touched: touched.to_vec(), answer }));
         }
-        Pending(receiver)
+        Pending { result, waits: self.mailbox.waits }
     }
 
     /// Has all stages do something at the same time, and waits for all.
@@ -89,7 +93,7 @@ impl Pipeline {
         touched: &[SequenceId],
         what: impl FnOnce(&mut Worker) -> Result<T, EngineError> + Send + 'static,
     ) -> Pending<T> {
-        let (sender, receiver) = sync_channel(1);
+        let (sender, result) = sync_channel(1);
         let touched = touched.to_vec();
         let call = Box::new(move |worker: &mut Worker| {
             // Who does not wait any more has ended.
@@ -100,12 +104,12 @@ impl Pipeline {
             _ => {
                 let found = "a batch does not run layer by layer over stages in other processes";
                 let refused = Err(Failure::Error(EngineError::Request(found.to_owned())));
-                let (sender, receiver) = sync_channel(1);
+                let (sender, result) = sync_channel(1);
                 _ = sender.send(refused);
-                return Pending(receiver);
+                return Pending { result, waits: self.mailbox.waits };
             }
         }
-        Pending(receiver)
+        Pending { result, waits: self.mailbox.waits }
     }
 
     /// As [`Pipeline::call`], and waits.

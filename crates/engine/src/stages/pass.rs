@@ -9,7 +9,7 @@ use super::pipeline::Pipeline;
 use super::worker::{Worker, shared};
 use super::{Inner, Stages, joined_marks};
 use crate::EngineError;
-use crate::backend::{Cancel, Purpose, Run, SequenceId, Suspended};
+use crate::backend::{Cancel, Incoming, Purpose, Run, SequenceId, Suspended};
 use crate::model::Model;
 use crate::model::program;
 use crate::weights::{MatrixId, TableId};
@@ -144,7 +144,7 @@ impl Stages {
                 Ok(residual)
             })?;
             pass.residual = pipeline.on(index, &touched, move |worker| {
-                worker.backend().write_residual(&residual)?;
+                worker.backend().write_residual(Incoming::Values(&residual))?;
                 Ok(residual)
             })?;
         }

@@ -21,9 +21,10 @@ use super::calls::settle;
 use super::command::{Command, Reply};
 use super::port::{MailboxPort, Port, ThreadPort, View};
 use super::remote::{Reached, StageLost};
+use super::wait::Waits;
 use super::worker::{Fittings, Worker};
 use crate::EngineError;
-use crate::backend::{Backend, Purpose, Run, SequenceId, Snapshot};
+use crate::backend::{BatchRules, Purpose, Run, SequenceId, Snapshot};
 use crate::model::StageTimes;
 use crate::model::program::Program;
 use crate::weights::{MatrixId, TableId};
@@ -133,36 +134,6 @@ pub(super) struct Place {
     pub(super) kept: Option<usize>,
 }
 
-/// What no batch changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fixed {
-    pub(crate) cut_tokens: usize,
-    pub(crate) answers_replay: bool,
-    pub(crate) joint_tokens: usize,
-    pub(crate) round_tokens: usize,
-}
-
-impl Fixed {
-    pub(super) fn of(backend: &dyn Backend) -> Self {
-        Self {
-            cut_tokens: backend.cut_tokens(),
-            answers_replay: backend.answers_replay(),
-            joint_tokens: backend.joint_tokens(),
-            round_tokens: backend.round_tokens(),
-        }
-    }
-
-    /// What holds of two stages.
-    fn and(self, other: Self) -> Self {
-        Self {
-            cut_tokens: self.cut_tokens.max(other.cut_tokens),
-            answers_replay: self.answers_replay && other.answers_replay,
-            joint_tokens: self.joint_tokens.min(other.joint_tokens),
-            round_tokens: self.round_tokens.min(other.round_tokens),
-        }
-    }
-}
-
 /// A stage before it is one of several.
 pub(super) enum Member {
     /// A device of this process.
@@ -183,7 +154,7 @@ pub(crate) struct Pipeline {
     pub(super) links: Vec<Link>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) places: Vec<Place>,
-    pub(super) fixed: Fixed,
+    pub(super) rules: BatchRules,
     pub(super) under_way: Vec<Arc<Order>>,
     next: u64,
     /// The batch whose logits may be asked for.
@@ -200,12 +171,13 @@ impl Pipeline {
     /// # Errors
     /// No thread can be started, or a device cannot be used from another.
     pub(super) fn start(members: Vec<Member>, common: &Common<'_>) -> Result<Self, EngineError> {
-        let mailbox = Arc::new(Mailbox::default());
-        let fixed = members.iter().map(|member| match member {
-            Member::Here(stage) => Fixed::of(stage.backend.as_ref()),
-            Member::There(reached) => reached.facts().fixed,
+        let rules = members.iter().map(|member| match member {
+            Member::Here(stage) => stage.backend.rules(),
+            Member::There(reached) => reached.facts().rules,
         });
-        let fixed = fixed.reduce(Fixed::and).expect("a model has a layer");
+        let rules = rules.reduce(BatchRules::and).expect("a model has a layer");
+        let waits = Waits::of(rules.spins, members.len());
+        let mailbox = Arc::new(Mailbox::new(waits));
         let batches = BATCHES_A_STAGE * members.len();
         let mut links = Vec::with_capacity(members.len());
         let mut next: Option<Arc<dyn Port>> = None;
@@ -231,7 +203,7 @@ impl Pipeline {
             links,
             mailbox,
             places: vec![Place::default(); places],
-            fixed,
+            rules,
             under_way: Vec::with_capacity(batches),
             next: 0,
             held: None,

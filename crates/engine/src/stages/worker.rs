@@ -15,16 +15,19 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use store::{LayerId, timeline};
 
-use super::batch::{Counted, Failure, Mailbox, Marked, Message, Moving, Ticket};
+use super::ahead::Ahead;
+use super::batch::{Counted, Failure, Mailbox, Marked, Message, Moving, Order, Ticket};
 use super::layer::run_layer;
 use super::port::Port;
 use crate::EngineError;
-use crate::backend::{Backend, Cancel, Purpose, Run, SequenceId, SnapshotPart, Suspended};
+use crate::backend::{
+    Backend, Cancel, Crossing, Incoming, Purpose, Run, SequenceId, SnapshotPart, Suspended,
+};
 use crate::model::Clock;
 use crate::model::program::Program;
 use crate::sequences::SnapshotShare;
@@ -60,10 +63,14 @@ pub(super) struct Fittings {
 
 /// The state of a stage's thread.
 pub(super) struct Worker {
-    fittings: Fittings,
+    pub(super) fittings: Fittings,
     steps: VecDeque<Box<Moving>>,
     prompts: VecDeque<Box<Moving>>,
     current: Option<Current>,
+    /// A step that the stage before has begun, and what it will leave; no batch waits here before it.
+    pub(super) coming: Option<(Arc<Order>, Option<Crossing>)>,
+    /// What came while a step that was begun ahead was awaited, at most as many as the inbox takes.
+    pub(super) deferred: VecDeque<Message>,
     /// The finished batch whose logits may be asked for: the device computes no other.
     holds: Option<Ticket>,
     /// Sequences that a failure has left in between, and whether that was a panic.
@@ -96,6 +103,8 @@ impl Worker {
             steps: VecDeque::new(),
             prompts: VecDeque::new(),
             current: None,
+            coming: None,
+            deferred: VecDeque::new(),
             holds: None,
             undefined: Vec::new(),
             broken: None,
@@ -108,6 +117,10 @@ impl Worker {
     /// Works until no thread can send anything any more.
     pub(super) fn run(mut self) {
         loop {
+            if let Some(message) = self.deferred.pop_front() {
+                self.take(message);
+                continue;
+            }
             match self.fittings.inbox.try_recv() {
                 Ok(message) => {
                     self.take(message);
@@ -119,14 +132,31 @@ impl Worker {
             if self.work() {
                 continue;
             }
-            let waits = Instant::now();
-            let Ok(message) = self.fittings.inbox.recv() else { return };
-            let (mailbox, counted) = (&self.fittings.mailbox, &self.fittings.counted);
-            if self.holds.is_none() && mailbox.under_way.load(Ordering::Relaxed) > 0 {
-                Counted::add(&counted.waited_ns, waits);
-            }
+            let Ok(message) = self.receive() else { return };
             self.take(message);
         }
+    }
+
+    /// Whether the device has no batch of which something may be asked.
+    pub(super) fn may_compute(&self) -> bool {
+        self.holds.is_none()
+    }
+
+    /// Whether no batch waits here to be computed.
+    pub(super) fn is_idle(&self) -> bool {
+        let waiting = self.steps.len() + self.prompts.len() + self.deferred.len();
+        waiting == 0 && self.current.is_none()
+    }
+
+    /// The next message, however long that takes.
+    pub(super) fn receive(&mut self) -> Result<Message, RecvError> {
+        let Fittings { inbox, mailbox, counted, .. } = &self.fittings;
+        let began = Instant::now();
+        let message = mailbox.waits.receive(inbox)?;
+        if self.holds.is_none() && mailbox.under_way.load(Ordering::Relaxed) > 0 {
+            Counted::add(&counted.waited_ns, began);
+        }
+        Ok(message)
     }
 
     /// Fails all that comes: the device cannot be used from this thread.
@@ -145,12 +175,21 @@ impl Worker {
                 self.make_way();
                 call(self);
             }
+            Message::Ahead(order) => self.note_coming(order),
+            Message::Follow(ticket, crossing) => self.note_crossing(ticket, crossing),
             Message::Batch(moving) if moving.failure.is_some() => self.pass_on(moving),
-            Message::Batch(moving) => match moving.order.purpose {
-                Purpose::Answers => self.steps.push_back(moving),
-                Purpose::Prompt => self.prompts.push_back(moving),
-            },
-            Message::Release(ticket) => self.release(Some(ticket)),
+            Message::Batch(moving) => {
+                // It has come, or another is before it.
+                self.coming = None;
+                match moving.order.purpose {
+                    Purpose::Answers => self.steps.push_back(moving),
+                    Purpose::Prompt => self.prompts.push_back(moving),
+                }
+            }
+            Message::Release(ticket) => {
+                self.release(Some(ticket));
+                self.begin_coming();
+            }
         }
     }
 
@@ -164,10 +203,7 @@ impl Worker {
         // A device may have to finish the batch that it has.
         if due && !self.steps.is_empty() && self.make_way() {
             if let Some(moving) = self.steps.pop_front() {
-                let began = Instant::now();
-                self.step(moving);
-                Counted::add(&self.fittings.counted.busy_ns, began);
-                (self.step_time, self.since_step) = (began.elapsed(), Duration::ZERO);
+                self.step(moving, None);
             }
             return true;
         }
@@ -181,22 +217,33 @@ impl Worker {
         true
     }
 
-    /// A step of answers, from its first layer here to its last.
-    fn step(&mut self, mut moving: Box<Moving>) {
+    /// A step of answers, from its first layer here to its last, or what of it was not done ahead.
+    pub(super) fn step(&mut self, moving: Box<Moving>, ahead: Option<Ahead>) {
+        let began = Instant::now();
         let numbers = [("answers", moving.order.runs.len() as u64), ("", 0), ("", 0)];
         let _span = timeline::span("decode step, one stage", numbers);
-        if let Some(error) = self.refused(&moving) {
-            return self.end_with(moving, error);
-        }
-        if let Err(failure) = self.begin(&mut moving) {
+        self.step_layers(moving, ahead);
+        Counted::add(&self.fittings.counted.busy_ns, began);
+        (self.step_time, self.since_step) = (began.elapsed(), Duration::ZERO);
+    }
+
+    fn step_layers(&mut self, mut moving: Box<Moving>, ahead: Option<Ahead>) {
+        let begun = match ahead {
+            Some(Ahead::Computed) => return self.leave(moving),
+            Some(Ahead::Failed(layer, failure)) => return self.fail(moving, layer, failure),
+            Some(Ahead::Begun) => self.take_over(&moving),
+            None => match self.refused(&moving.order) {
+                Some(error) => return self.end_with(moving, error),
+                None => self.begin(&mut moving),
+            },
+        };
+        if let Err(failure) = begun {
             return self.fail(moving, self.fittings.layers.start, failure);
         }
-        for layer in self.fittings.layers.clone() {
-            if let Err(failure) = self.layer(&moving, layer) {
-                return self.fail(moving, layer, failure);
-            }
+        match self.compute(&moving.order) {
+            Ok(()) => self.leave(moving),
+            Err((layer, failure)) => self.fail(moving, layer, failure),
         }
-        self.end(moving);
     }
 
     /// The next layer of the prompt in progress, or of the next.
@@ -206,7 +253,7 @@ impl Worker {
             None => {
                 let Some(mut moving) = self.prompts.pop_front() else { return };
                 let layer = self.fittings.layers.start;
-                if let Some(error) = self.refused(&moving) {
+                if let Some(error) = self.refused(&moving.order) {
                     return self.end_with(moving, error);
                 }
                 if let Err(failure) = self.begin(&mut moving) {
@@ -226,7 +273,7 @@ impl Worker {
                 return self.fail(current.moving, current.layer, failure);
             }
         }
-        if let Err(failure) = self.layer(&current.moving, current.layer) {
+        if let Err(failure) = self.layer(&current.moving.order, current.layer) {
             return self.fail(current.moving, current.layer, failure);
         }
         current.layer += 1;
@@ -257,8 +304,7 @@ impl Worker {
     }
 
     /// Why a batch need not be begun.
-    fn refused(&self, moving: &Moving) -> Option<EngineError> {
-        let order = &moving.order;
+    pub(super) fn refused(&self, order: &Order) -> Option<EngineError> {
         let mut lost = self.undefined.iter().filter(|(it, _)| order.sequences().contains(it));
         match lost.next() {
             Some((_, true)) => return Some(EngineError::Panicked),
@@ -293,36 +339,46 @@ impl Worker {
 
     fn begin(&mut self, moving: &mut Moving) -> Result<(), Failure> {
         let order = Arc::clone(&moving.order);
-        let (sequences, first) = (order.sequences(), self.fittings.embedding.is_some());
+        let first = self.fittings.embedding.is_some();
         moving.changed |= !first || !order.kept.is_empty();
-        let residual = &moving.residual;
-        let begun = self.guarded(&sequences, |it| {
-            for &(sequence, tokens) in &order.kept {
-                it.fittings.backend.keep_first(sequence, tokens)?;
-            }
-            it.begin_batch(&order.runs(), order.purpose)?;
-            let Fittings { backend, embedding, .. } = &mut it.fittings;
-            order.marks.iter().try_for_each(|&run| backend.sequences_mut().mark(run))?;
-            match *embedding {
-                Some(table) => backend.embed(table),
-                None => backend.write_residual(residual)?,
-            }
-            Ok(())
-        });
+        let begun = self.begin_here(&order).and_then(|()| self.take_over(moving));
         moving.changed |= !matches!(begun, Err(Failure::Error(_)));
         begun
     }
 
+    /// What of a beginning needs nothing of the stage before.
+    pub(super) fn begin_here(&mut self, order: &Order) -> Result<(), Failure> {
+        self.guarded(&order.sequences(), |it| {
+            for &(sequence, tokens) in &order.kept {
+                it.fittings.backend.keep_first(sequence, tokens)?;
+            }
+            it.begin_batch(&order.runs(), order.purpose)?;
+            let sequences = it.fittings.backend.sequences_mut();
+            order.marks.iter().try_for_each(|&run| sequences.mark(run))
+        })
+    }
+
+    /// What the first layer here begins with.
+    fn take_over(&mut self, moving: &Moving) -> Result<(), Failure> {
+        self.guarded(&moving.order.sequences(), |it| {
+            let Fittings { backend, embedding, .. } = &mut it.fittings;
+            match *embedding {
+                Some(table) => backend.embed(table),
+                None => backend.write_residual(Incoming::Values(&moving.residual))?,
+            }
+            Ok(())
+        })
+    }
+
     /// One layer of the batch that the device has.
-    fn layer(&mut self, moving: &Moving, layer: usize) -> Result<(), Failure> {
-        let order = Arc::clone(&moving.order);
+    pub(super) fn layer(&mut self, order: &Arc<Order>, layer: usize) -> Result<(), Failure> {
         self.guarded(&order.sequences(), |it| {
             if order.is_cancelled() {
                 return Err(EngineError::Cancelled);
             }
             let Fittings { backend, program, .. } = &mut it.fittings;
-            run_layer(program, &it.clock, layer, &*order, &mut |id, stage| {
-                backend.run_stage(id, stage, &*order)
+            run_layer(program, &it.clock, layer, &**order, &mut |id, stage| {
+                backend.run_stage(id, stage, &**order)
             })?;
             if order.purpose == Purpose::Prompt {
                 backend.check_files()?;
@@ -332,8 +388,28 @@ impl Worker {
         })
     }
 
-    /// After the last layer here.
-    fn end(&mut self, mut moving: Box<Moving>) {
+    /// After the last layer here of a prompt.
+    fn end(&mut self, moving: Box<Moving>) {
+        match self.commit(&moving.order) {
+            Ok(()) => self.leave(moving),
+            Err(failure) => self.fail(moving, self.fittings.layers.end, failure),
+        }
+    }
+
+    /// Its tokens are now part of their sequences here.
+    pub(super) fn commit(&mut self, order: &Order) -> Result<(), Failure> {
+        self.guarded(&order.sequences(), |it| {
+            let backend = &mut it.fittings.backend;
+            if order.purpose == Purpose::Answers {
+                backend.check_files()?;
+            }
+            backend.commit();
+            Ok(())
+        })
+    }
+
+    /// Gives a batch that is computed here to the next stage, once the device has ended it.
+    fn leave(&mut self, mut moving: Box<Moving>) {
         let order = Arc::clone(&moving.order);
         let mut residual = match self.fittings.embedding {
             Some(_) => self.fittings.mailbox.buffer(),
@@ -341,10 +417,6 @@ impl Worker {
         };
         let ended = self.guarded(&order.sequences(), |it| {
             let Fittings { backend, keeps, counted, .. } = &mut it.fittings;
-            if order.purpose == Purpose::Answers {
-                backend.check_files()?;
-            }
-            backend.commit();
             if !*keeps {
                 backend.read_residual(&mut residual)?;
             }
@@ -369,18 +441,22 @@ impl Worker {
     fn fail(&mut self, mut moving: Box<Moving>, layer: usize, failure: Failure) {
         if moving.changed && matches!(failure, Failure::Error(_)) {
             // A panic has made the device anew already.
-            let layer = LayerId(layer as u16);
-            _ = self.guarded(&[], |it| {
-                it.fittings.backend.give_up(layer);
-                Ok(())
-            });
+            self.give_up(layer);
         }
         moving.failure = Some(failure);
         self.pass_on(moving);
     }
 
+    /// Has the device forget its batch, before `layer`.
+    pub(super) fn give_up(&mut self, layer: usize) {
+        _ = self.guarded(&[], |it| {
+            it.fittings.backend.give_up(LayerId(layer as u16));
+            Ok(())
+        });
+    }
+
     /// Gives a batch to the next stage, or to the engine's thread.
-    fn pass_on(&mut self, mut moving: Box<Moving>) {
+    pub(super) fn pass_on(&mut self, mut moving: Box<Moving>) {
         if moving.failure.is_some() && moving.changed {
             let panicked = match &moving.failure {
                 Some(Failure::Panic(_) | Failure::Error(EngineError::Panicked)) => true,

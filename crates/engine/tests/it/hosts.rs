@@ -40,6 +40,7 @@ fn channel(stream: TcpStream) -> Channel {
         reader: Box::new(stream.try_clone().unwrap()),
         writer: Box::new(stream),
         end: Arc::new(move || _ = closed.shutdown(Shutdown::Both)),
+        look: Arc::new(|_| {}),
     }
 }
 

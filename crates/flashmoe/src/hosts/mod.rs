@@ -6,6 +6,7 @@ mod reach;
 mod terms;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use anyhow::Result;
 use engine::stages::Stages;
@@ -22,8 +23,8 @@ pub(crate) use terms::terms;
 
 /// A connection as the engine takes it.
 pub(crate) fn channel(connection: wire::Connection) -> Channel {
-    let wire::Connection { reader, writer, end, address } = connection;
-    Channel { reader, writer, end, address }
+    let wire::Connection { reader, writer, end, look, address } = connection;
+    Channel { reader, writer, end, look: Arc::new(move |time| look.set(time)), address }
 }
 
 /// The layers that this process computes, of a model in several processes: of a stage its own; of the first process

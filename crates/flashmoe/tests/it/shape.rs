@@ -311,7 +311,7 @@ fn the_sources_keep_their_shape() {
         Measure {
             name: "functions over 70 lines",
             found: counted.long.len(),
-            limit: 47,
+            limit: 26,
             wanted: 30,
         },
         Measure {
@@ -320,7 +320,7 @@ fn the_sources_keep_their_shape() {
             limit: 7,
             wanted: 10,
         },
-        Measure { name: "methods of a device", found: device_methods(), limit: 32, wanted: 20 },
+        Measure { name: "methods of a device", found: device_methods(), limit: 30, wanted: 20 },
         Measure {
             name: "pairs of the engine's modules that name each other",
             found: circles.len(),
@@ -331,7 +331,7 @@ fn the_sources_keep_their_shape() {
         Measure {
             name: "decisions.md, kB",
             found: size("docs/decisions.md"),
-            limit: 100,
+            limit: 80,
             wanted: 80,
         },
         Measure {

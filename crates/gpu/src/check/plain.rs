@@ -207,6 +207,33 @@ const TOKENS: usize = 13;
 const ALPHA: f32 = 1.702;
 const LIMIT: f32 = 0.75;
 
+/// The reference's output of an expert for a token; biases of gates and ups, and of the second half.
+fn clamped_expert(
+    all: &[[matrices::Held; 3]],
+    expert: usize,
+    token: &[f32],
+    [gate_up, down]: [&[f32]; 2],
+    in_turns: bool,
+) -> Vec<f32> {
+    let [gate, up, last] = &all[expert];
+    let (inner, hidden) = (gate_up.len() / (2 * EXPERTS), token.len());
+    let mut both = [gate.product(token), up.product(token)].concat();
+    if in_turns {
+        let turns = both.as_chunks::<2>().0.iter();
+        both = turns.clone().map(|pair| pair[0]).chain(turns.map(|pair| pair[1])).collect();
+    }
+    let activated: Vec<f32> = (0..inner)
+        .map(|row| {
+            let gate = both[row] + gate_up[expert * inner + row];
+            let up = both[inner + row] + gate_up[(EXPERTS + expert) * inner + row];
+            let (gate, up) = (gate.min(LIMIT), up.clamp(-LIMIT, LIMIT));
+            gate / (1.0 + (-ALPHA * gate).exp()) * (up + 1.0)
+        })
+        .collect();
+    let bias = &down[expert * hidden..][..hidden];
+    last.product(&activated).iter().zip(bias).map(|(sum, bias)| sum + bias).collect()
+}
+
 /// A layer's experts in two slabs, as tiles of several pairs and of one, and by matrices.
 fn clamped(
     gpu: &mut Gpu,
@@ -222,27 +249,12 @@ fn clamped(
     let gate_up = numbers.floats(2 * EXPERTS * inner);
     let down = numbers.floats(EXPERTS * hidden);
     let chosen: Vec<u32> = (0..TOKENS as u32).flat_map(|t| [t % 3, 3 + t % 2]).collect();
-    let mut expected = Vec::new();
-    for (pair, &expert) in chosen.iter().enumerate() {
-        let expert = expert as usize;
-        let [gate, up, last] = &all[expert];
-        let token = &x[pair / TOP_K * hidden..(pair / TOP_K + 1) * hidden];
-        let mut both = [gate.product(token), up.product(token)].concat();
-        if in_turns {
-            let turns = both.as_chunks::<2>().0.iter();
-            both = turns.clone().map(|pair| pair[0]).chain(turns.map(|pair| pair[1])).collect();
-        }
-        let activated: Vec<f32> = (0..inner)
-            .map(|row| {
-                let gate = both[row] + gate_up[expert * inner + row];
-                let up = both[inner + row] + gate_up[(EXPERTS + expert) * inner + row];
-                let (gate, up) = (gate.min(LIMIT), up.clamp(-LIMIT, LIMIT));
-                gate / (1.0 + (-ALPHA * gate).exp()) * (up + 1.0)
-            })
-            .collect();
-        let bias = &down[expert * hidden..][..hidden];
-        expected.extend(last.product(&activated).iter().zip(bias).map(|(sum, bias)| sum + bias));
-    }
+    let expected: Vec<f32> = (chosen.iter().enumerate())
+        .flat_map(|(pair, &expert)| {
+            let token = &x[pair / TOP_K * hidden..][..hidden];
+            clamped_expert(&all, expert as usize, token, [&gate_up, &down], in_turns)
+        })
+        .collect();
     let (input, ids) = (floats(gpu, &x)?, words(gpu, &chosen)?);
     let (gate_up, down) = (floats(gpu, &gate_up)?, floats(gpu, &down)?);
     let clamped = experts::Clamped {

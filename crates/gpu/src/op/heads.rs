@@ -104,12 +104,13 @@ pub fn launch_split(
     gpu.dispatch(Op::Split, &spans, &[width, dim as u32], [width.div_ceil(256), tokens as u32, 1])
 }
 
-pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String) {
+/// Buffers and parameters of [`prepare`].
+fn prepare_source(gated: bool, form: Form) -> Source {
     let mut source = Source::new();
     if gated {
         source = source.read("both", "f32");
     }
-    let source = source
+    source
         .read("key", "f32")
         .read("value", "f32")
         .read("query_weight", "f32")
@@ -129,7 +130,10 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
         ])
         .shared("red", "array<f32, 256>")
         .shared("row", "array<f32, 256>")
-        .function(tree_sum(form));
+        .function(tree_sum(form))
+}
+
+pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String) {
     let query = match gated {
         true => "both[((p.row * p.query_heads + wid.x) * 2u) * p.dim + lid]",
         false => "query[(p.row * p.query_heads + wid.x) * p.dim + lid]",
@@ -173,7 +177,7 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
         workgroupBarrier();
         {store}"
     );
-    (source, body)
+    (prepare_source(gated, form), body)
 }
 
 /// The end of a kernel that prepares heads of one token: of a query `number` goes to `query[at]`, keys and values go

@@ -19,7 +19,7 @@ const SUMS: usize = 4;
 /// Columns decoded at a time when the weights are quantised.
 const PIECE: usize = 512;
 
-/// Bytes ahead of the reader that a weight row is prefetched: 48 cache lines (docs/decisions.md).
+/// Bytes ahead of the reader that a weight row is prefetched: 48 cache lines.
 const PREFETCH_BYTES: usize = 48 * 64;
 
 /// Reads 16 weights of one storage type.

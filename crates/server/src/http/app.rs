@@ -303,18 +303,7 @@ impl App {
             Route::ServerInfo => Ok(metrics::server_info(&*one()?)),
             Route::ModelInfo => Ok(metrics::model_info(&*one()?)),
             Route::Version => Ok(models::version()),
-            Route::Ollama(ollama::Place::Tags) => Ok(ollama::tags(&self.models, self.started_s)),
-            Route::Ollama(ollama::Place::Running) => Ok(ollama::running(&self.models)),
-            Route::Ollama(ollama::Place::Show) => match self.models.only() {
-                Some(only) => Ok(ollama::show(only)),
-                None => self.show(bytes.await?).await,
-            },
-            Route::Ollama(ollama::Place::Chat) => {
-                self.generate::<ollama::Chat>(bytes.await?, client).await
-            }
-            Route::Ollama(ollama::Place::Generate) => {
-                self.generate::<ollama::Generate>(bytes.await?, client).await
-            }
+            Route::Ollama(place) => self.ollama(place, client, bytes).await,
             Route::Completions => self.generate::<completions::Request>(bytes.await?, client).await,
             Route::Chat => self.generate::<chat::Request>(bytes.await?, client).await,
             Route::Responses => self.generate::<responses::Request>(bytes.await?, client).await,
@@ -345,6 +334,27 @@ impl App {
             Route::Slot(slot) => self.slot(bytes.await?, slot, head.uri.query(), client).await,
             Route::Load => self.order(bytes.await?, true).await,
             Route::Unload => self.order(bytes.await?, false).await,
+        }
+    }
+
+    /// What answers each route of ollama's protocol.
+    async fn ollama(
+        self: Arc<Self>,
+        place: ollama::Place,
+        client: Client,
+        bytes: impl Future<Output = Result<Received, ApiError>>,
+    ) -> Result<Response<Answer>, ApiError> {
+        match place {
+            ollama::Place::Tags => Ok(ollama::tags(&self.models, self.started_s)),
+            ollama::Place::Running => Ok(ollama::running(&self.models)),
+            ollama::Place::Show => match self.models.only() {
+                Some(only) => Ok(ollama::show(only)),
+                None => self.show(bytes.await?).await,
+            },
+            ollama::Place::Chat => self.generate::<ollama::Chat>(bytes.await?, client).await,
+            ollama::Place::Generate => {
+                self.generate::<ollama::Generate>(bytes.await?, client).await
+            }
         }
     }
 

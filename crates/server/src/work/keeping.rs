@@ -22,8 +22,9 @@ impl Scheduler {
         let length = self.engine.sequence_length(sequence);
         let tokens = &active.tokens[..length];
         let backend = self.engine.backend();
-        let replays = length <= active.prompt() || backend.answers_replay();
-        if !active.job.cache_prompt || backend.cut_tokens() != 1 || !replays || length == 0 {
+        let rules = backend.rules();
+        let replays = length <= active.prompt() || rules.answers_replay;
+        if !active.job.cache_prompt || rules.cut_tokens != 1 || !replays || length == 0 {
             return;
         }
         let domain = active.domain;

@@ -93,7 +93,7 @@ impl Scheduler {
         let job = &waiting.job;
         let found = if !job.cache_prompt || job.prompt_logprobs {
             Err(Miss { reason: "not_wanted", shared: 0 })
-        } else if self.engine.backend().cut_tokens() != 1 {
+        } else if self.engine.backend().rules().cut_tokens != 1 {
             Err(Miss { reason: "device", shared: 0 })
         } else {
             self.load_from_disk(&waiting);

@@ -68,7 +68,7 @@ impl Scheduler {
     pub(super) fn next_part(&mut self, index: usize) -> Part {
         let chunk = self.engine.chunk();
         // Where cuts show, they are where a prompt computed from its start has them.
-        let cuttable = self.engine.backend().cut_tokens() == 1;
+        let cuttable = self.engine.backend().rules().cut_tokens == 1;
         let active = &self.active[index];
         let sequence = active.sequence;
         let position = self.engine.stages().length_ahead(sequence);
@@ -170,7 +170,7 @@ impl Scheduler {
             }
             return false;
         }
-        if !self.engine.backend().answers_replay() && held - active.kept.0 > WORTH_WAITING {
+        if !self.engine.backend().rules().answers_replay && held - active.kept.0 > WORTH_WAITING {
             // The end of the answer cannot be kept.
             self.keep(index, Place::Turn);
         }
@@ -180,8 +180,9 @@ impl Scheduler {
     /// The jobs whose next parts are one batch with that of `prompt`, ascending: those that have had least time first,
     /// as many as fit. `None` where it is a batch of its own, which others may interrupt.
     pub(super) fn joined(&mut self, prompt: usize, prompts: &[usize]) -> Option<Vec<usize>> {
-        let limit = self.engine.backend().joint_tokens();
-        if limit == 0 || self.engine.backend().cut_tokens() != 1 {
+        let rules = self.engine.backend().rules();
+        let limit = rules.joint_tokens;
+        if limit == 0 || rules.cut_tokens != 1 {
             return None;
         }
         let mut candidates: Vec<usize> = prompts.to_vec();

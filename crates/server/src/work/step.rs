@@ -203,6 +203,8 @@ impl Scheduler {
             }
         }
         self.status.draw_time += started.elapsed();
+        // The last stage may go on: what follows with the tokens is 0.1 ms for each answer.
+        self.engine.release();
         // From the last, so that ending one does not move those still to come.
         let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
         for (rows, outcome) in rows.iter().zip(outcomes).rev() {

@@ -267,8 +267,7 @@ fn ends(worker: &EngineWorker, case: &str) {
 }
 
 /// What a backend is asked; there is nothing after it where it could panic.
-const QUESTIONS: [&str; 6] =
-    ["sequences", "cut_tokens", "round_tokens", "answers_replay", "check_files", "counters"];
+const QUESTIONS: [&str; 4] = ["sequences", "rules", "check_files", "counters"];
 
 /// A GPU cannot tell what a panic left behind: every job ends, with all of its answer or an error, and so does the
 /// server.

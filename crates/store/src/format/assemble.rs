@@ -57,87 +57,30 @@ pub(crate) fn assemble(
     dimensions: Dimensions,
     schemes: &Schemes<'_>,
 ) -> Result<Assembled, FormatError> {
-    let path = |file: FileId| files[file.0 as usize].path.as_path();
-    let mut skipped = Vec::new();
-    let mut unused = Vec::new();
-    let mut matrices: BTreeMap<String, (Meaning, Parts)> = BTreeMap::new();
+    let path = |file: FileId| path(files, file);
     refuse_trunk_beyond(config, &raw, dimensions)?;
     let head::Split { trunk, head: of_head } = head::split(raw, dimensions);
     let names: Vec<String> = of_head.iter().map(|(_, tensor)| tensor.name.clone()).collect();
     let head = head::assemble(config, files, of_head, dimensions, schemes);
+    let mut sorted = Sorted::default();
     if matches!(head, Head::Unusable(_)) {
-        skipped.extend(names);
+        sorted.skipped.extend(names);
     }
     for (file, tensor) in trunk {
-        let (name, part) = names::canonical(&tensor.name);
-        match names::meaning(&name, dimensions.layers, dimensions.drafts) {
-            Meaning::Skipped => skipped.push(tensor.name),
-            Meaning::Unknown => {
-                refuse_foreign(path(file), &tensor)?;
-                unused.push(tensor.name);
-            }
-            _ if part == Part::Shape => {
-                let whole = matches!(tensor.dtype, RawType::Whole(_));
-                if !whole || tensor.shape != [2] {
-                    let found =
-                        format!("{} {:?}, not two integers", tensor.dtype.name(), tensor.shape);
-                    return Err(FormatError::invalid(
-                        path(file),
-                        &tensor.name,
-                        found,
-                        DOWNLOAD_AGAIN,
-                    ));
-                }
-            }
-            meaning => {
-                let entry = matrices.entry(name.into_owned());
-                let (_, parts) = entry.or_insert_with(|| (meaning, Default::default()));
-                let place = &mut parts[part as usize];
-                if let Some((other, first)) = place {
-                    let found = format!("means the same as {} in {:?}", first.name, path(*other));
-                    let remedy = "remove one of the two";
-                    return Err(FormatError::invalid(path(file), &tensor.name, found, remedy));
-                }
-                *place = Some((file, tensor));
-            }
-        }
+        sorted.add(files, dimensions, file, tensor)?;
     }
-    let mut tensors = BTreeMap::new();
-    let mut builders: BTreeMap<usize, LayerBuilder> = BTreeMap::new();
-    let mut convolutions = Vec::new();
-    let mut tables: BTreeMap<usize, BTreeMap<Option<usize>, (FileId, Tensor)>> = BTreeMap::new();
+    let Sorted { matrices, skipped, unused } = sorted;
+    let mut built = Built::default();
     for (name, (meaning, parts)) in matrices {
         if let (Meaning::Rows { .. }, [None, Some((file, scale)), _]) = (meaning, &parts) {
             let found = "rows of n-grams in 8-bit floats with one scale";
             let remedy = "use the bf16 release";
             return Err(FormatError::unsupported(path(*file), &scale.name, found, remedy));
         }
-        let (file, mut tensor) = matrix(config, path, &name, parts, schemes)?;
-        match meaning {
-            Meaning::Expert { layer, expert, matrix } => {
-                let builder =
-                    builders.entry(layer).or_insert_with(|| LayerBuilder::new(dimensions));
-                let added = builder.add(expert, matrix, &tensor);
-                added.map_err(|found| {
-                    FormatError::invalid(path(file), &name, found, DOWNLOAD_AGAIN)
-                })?;
-            }
-            Meaning::Rows { layer, part } => {
-                tables.entry(layer).or_default().insert(part, (file, tensor));
-            }
-            _ => {
-                let tiled = |encoding: Encoding| encoding.rows_per_scale() > 1;
-                if tensor.element.encoding().is_some_and(tiled) && tensor.shape.len() != 2 {
-                    let found = format!("tiles of 128 x 128 in shape {:?}", tensor.shape);
-                    return Err(FormatError::invalid(path(file), &name, found, DOWNLOAD_AGAIN));
-                }
-                if name.ends_with(".conv1d") {
-                    convolutions.push(convolution(path(file), &name, &mut tensor)?);
-                }
-                tensors.insert(name, tensor);
-            }
-        }
+        let (file, tensor) = matrix(config, path, &name, parts, schemes)?;
+        built.add(path(file), dimensions, name, meaning, (file, tensor))?;
     }
+    let Built { tensors, mut builders, convolutions, tables } = built;
     let converted = convolutions.first().copied();
     if convolutions.iter().any(|&other| Some(other) != converted) {
         let found = "some are [channels, 1, width], others [channels, width, 1]";
@@ -159,6 +102,106 @@ pub(crate) fn assemble(
     let row_tables = joined.collect::<Result<_, FormatError>>()?;
     let convolutions_converted = converted;
     Ok(Assembled { tensors, experts, row_tables, head, skipped, unused, convolutions_converted })
+}
+
+fn path(files: &[CheckpointFile], file: FileId) -> &Path {
+    files[file.0 as usize].path.as_path()
+}
+
+/// Tensors of the trunk by the matrix that they are parts of.
+#[derive(Default)]
+struct Sorted {
+    matrices: BTreeMap<String, (Meaning, Parts)>,
+    skipped: Vec<String>,
+    unused: Vec<String>,
+}
+
+impl Sorted {
+    fn add(
+        &mut self,
+        files: &[CheckpointFile],
+        dimensions: Dimensions,
+        file: FileId,
+        tensor: RawTensor,
+    ) -> Result<(), FormatError> {
+        let (name, part) = names::canonical(&tensor.name);
+        match names::meaning(&name, dimensions.layers, dimensions.drafts) {
+            Meaning::Skipped => self.skipped.push(tensor.name),
+            Meaning::Unknown => {
+                refuse_foreign(path(files, file), &tensor)?;
+                self.unused.push(tensor.name);
+            }
+            _ if part == Part::Shape => {
+                let whole = matches!(tensor.dtype, RawType::Whole(_));
+                if !whole || tensor.shape != [2] {
+                    let found =
+                        format!("{} {:?}, not two integers", tensor.dtype.name(), tensor.shape);
+                    let path = path(files, file);
+                    return Err(FormatError::invalid(path, &tensor.name, found, DOWNLOAD_AGAIN));
+                }
+            }
+            meaning => {
+                let entry = self.matrices.entry(name.into_owned());
+                let (_, parts) = entry.or_insert_with(|| (meaning, Default::default()));
+                let place = &mut parts[part as usize];
+                if let Some((other, first)) = place {
+                    let other = path(files, *other);
+                    let found = format!("means the same as {} in {other:?}", first.name);
+                    let (path, remedy) = (path(files, file), "remove one of the two");
+                    return Err(FormatError::invalid(path, &tensor.name, found, remedy));
+                }
+                *place = Some((file, tensor));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Matrices by what becomes of them.
+#[derive(Default)]
+struct Built {
+    tensors: BTreeMap<String, Tensor>,
+    builders: BTreeMap<usize, LayerBuilder>,
+    /// Of each kernel whether it lies as `[C, K, 1]`.
+    convolutions: Vec<bool>,
+    /// Parts of tables of rows, by layer.
+    tables: BTreeMap<usize, BTreeMap<Option<usize>, (FileId, Tensor)>>,
+}
+
+impl Built {
+    /// `path` is the file that holds the weight.
+    fn add(
+        &mut self,
+        path: &Path,
+        dimensions: Dimensions,
+        name: String,
+        meaning: Meaning,
+        (file, mut tensor): (FileId, Tensor),
+    ) -> Result<(), FormatError> {
+        match meaning {
+            Meaning::Expert { layer, expert, matrix } => {
+                let builder =
+                    self.builders.entry(layer).or_insert_with(|| LayerBuilder::new(dimensions));
+                let added = builder.add(expert, matrix, &tensor);
+                added.map_err(|found| FormatError::invalid(path, &name, found, DOWNLOAD_AGAIN))?;
+            }
+            Meaning::Rows { layer, part } => {
+                self.tables.entry(layer).or_default().insert(part, (file, tensor));
+            }
+            _ => {
+                let tiled = |encoding: Encoding| encoding.rows_per_scale() > 1;
+                if tensor.element.encoding().is_some_and(tiled) && tensor.shape.len() != 2 {
+                    let found = format!("tiles of 128 x 128 in shape {:?}", tensor.shape);
+                    return Err(FormatError::invalid(path, &name, found, DOWNLOAD_AGAIN));
+                }
+                if name.ends_with(".conv1d") {
+                    self.convolutions.push(convolution(path, &name, &mut tensor)?);
+                }
+                self.tensors.insert(name, tensor);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Refuses a layer beyond the last that does not predict further tokens: it is of the trunk, and one would be missing.
@@ -235,60 +278,86 @@ fn matrix<'a>(
     if weight.shape.is_empty() || weight.shape.contains(&0) {
         return Err(invalid(format!("shape {:?} holds nothing", weight.shape)));
     }
-    let (scales, biases) = match (scales, biases) {
-        (Some(scales), Some(biases)) => (scales, biases),
+    let path = path(file);
+    let tensor = match (scales, biases) {
+        (Some(scales), Some(biases)) => {
+            affine(config, path, name, [(file, weight), scales, biases], schemes)
+        }
         (None, None) if weight.name.ends_with("_blocks") => {
-            return Err(invalid("blocks of mxfp4 without scales".to_owned()));
+            Err(invalid("blocks of mxfp4 without scales".to_owned()))
         }
-        (None, None) => return Ok((file, float(path(file), name, file, weight, schemes)?)),
-        (Some((scales_file, scales)), None) => {
-            let packed = match schemes {
-                Schemes::Config(quantization) => quantization.packed(),
-                Schemes::Group(_) => None,
-            };
-            let (shape, encoding) = match scaled::scaled(&weight, &scales, packed) {
-                None => return Err(invalid("scales without biases".to_owned())),
-                Some(found) => found.map_err(|refusal| match refusal {
-                    Refusal::Invalid(found) => invalid(found),
-                    Refusal::Unsupported(found) => {
-                        FormatError::unsupported(path(file), name, found, scaled::READ)
-                    }
-                })?,
-            };
-            let words = weight.dtype == RawType::U32;
-            let said =
-                |quantization: &Quantization| quantization.of(name).is_some_and(|it| it.floats);
-            if words && !matches!(schemes, Schemes::Config(quantization) if said(quantization)) {
-                let found = "has 8-bit scales but config.json does not say that its mode is mxfp4";
-                let field = format!("quantization: {name}");
-                return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
-            }
-            let (offset, length) = (scales.offset, scales.length);
-            let scales = Extent { file: scales_file, offset, length };
-            let none = Extent { length: 0, ..scales };
-            let weight = Extent { file, offset: weight.offset, length: weight.length };
-            let scales_biases = Some((scales, none));
-            return Ok((file, Tensor { shape, element: encoding.into(), weight, scales_biases }));
-        }
-        (None, Some(_)) => return Err(invalid("biases without scales".to_owned())),
+        (None, None) => float(path, name, file, weight, schemes),
+        (Some(scales), None) => scales_alone(config, path, name, [(file, weight), scales], schemes),
+        (None, Some(_)) => Err(invalid("biases without scales".to_owned())),
     };
+    Ok((file, tensor?))
+}
+
+fn extent(file: FileId, tensor: &RawTensor) -> Extent {
+    Extent { file, offset: tensor.offset, length: tensor.length }
+}
+
+/// A matrix of weights and scales: 8-bit floats, MXFP4, packed integers.
+fn scales_alone(
+    config: &Path,
+    path: &Path,
+    name: &str,
+    [(file, weight), (scales_file, scales)]: [(FileId, RawTensor); 2],
+    schemes: &Schemes<'_>,
+) -> Result<Tensor, FormatError> {
+    let invalid = |found: String| FormatError::invalid(path, name, found, DOWNLOAD_AGAIN);
+    let packed = match schemes {
+        Schemes::Config(quantization) => quantization.packed(),
+        Schemes::Group(_) => None,
+    };
+    let (shape, encoding) = match scaled::scaled(&weight, &scales, packed) {
+        None => return Err(invalid("scales without biases".to_owned())),
+        Some(found) => found.map_err(|refusal| match refusal {
+            Refusal::Invalid(found) => invalid(found),
+            Refusal::Unsupported(found) => {
+                FormatError::unsupported(path, name, found, scaled::READ)
+            }
+        })?,
+    };
+    let words = weight.dtype == RawType::U32;
+    let said = |quantization: &Quantization| quantization.of(name).is_some_and(|it| it.floats);
+    if words && !matches!(schemes, Schemes::Config(quantization) if said(quantization)) {
+        let found = "has 8-bit scales but config.json does not say that its mode is mxfp4";
+        let field = format!("quantization: {name}");
+        return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
+    }
+    let scales = extent(scales_file, &scales);
+    let none = Extent { length: 0, ..scales };
+    let (element, weight) = (encoding.into(), extent(file, &weight));
+    Ok(Tensor { shape, element, weight, scales_biases: Some((scales, none)) })
+}
+
+/// A matrix of packed integers with scales and biases.
+fn affine(
+    config: &Path,
+    path: &Path,
+    name: &str,
+    [(file, weight), (scales_file, scales), (biases_file, biases)]: [(FileId, RawTensor); 3],
+    schemes: &Schemes<'_>,
+) -> Result<Tensor, FormatError> {
+    let invalid = |found: String| FormatError::invalid(path, name, found, DOWNLOAD_AGAIN);
     if weight.dtype != RawType::U32 {
         return Err(invalid(format!("has scales but is {}, not U32", weight.dtype.name())));
     }
-    let Some(scale) = scales.1.dtype.float() else {
-        return Err(invalid(format!("scales are {}", scales.1.dtype.name())));
+    let Some(scale) = scales.dtype.float() else {
+        return Err(invalid(format!("scales are {}", scales.dtype.name())));
     };
-    if (biases.1.dtype, &biases.1.shape) != (scales.1.dtype, &scales.1.shape) {
+    if (biases.dtype, &biases.shape) != (scales.dtype, &scales.shape) {
         return Err(invalid("biases have another shape or type than scales".to_owned()));
     }
-    let (outer, words, groups) = match (&weight.shape[..], &scales.1.shape[..]) {
+    let (outer, words, groups) = match (&weight.shape[..], &scales.shape[..]) {
         ([outer @ .., words], [scale_outer @ .., groups])
             if outer == scale_outer && !outer.is_empty() =>
         {
             (outer, *words, *groups)
         }
         _ => {
-            let found = format!("weight {:?} and scales {:?}", weight.shape, scales.1.shape);
+            let found = format!("weight {:?} and scales {:?}", weight.shape, scales.shape);
             return Err(invalid(format!("{found} do not belong together")));
         }
     };
@@ -310,23 +379,17 @@ fn matrix<'a>(
     let Some(columns) = columns else {
         return Err(invalid(format!(
             "weight {:?} and scales {:?} contradict {bits} bits in groups of {group} as config.json has it",
-            weight.shape, scales.1.shape
+            weight.shape, scales.shape
         )));
     };
     let mut shape = outer.to_vec();
     shape.push(columns);
-    let extent = |(file, tensor): (FileId, RawTensor)| Extent {
-        file,
-        offset: tensor.offset,
-        length: tensor.length,
-    };
-    let tensor = Tensor {
+    Ok(Tensor {
         shape,
         element: Encoding::Affine { bits, group, scale }.into(),
-        weight: extent((file, weight)),
-        scales_biases: Some((extent(scales), extent(biases))),
-    };
-    Ok((file, tensor))
+        weight: extent(file, &weight),
+        scales_biases: Some((extent(scales_file, &scales), extent(biases_file, &biases))),
+    })
 }
 
 fn float(

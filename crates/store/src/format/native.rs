@@ -80,15 +80,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     }
     let head = match with_head {
         false => Head::Absent,
-        true => {
-            let layer = dimensions.layers;
-            let own = tensors.split_off(&format!("layers.{layer}."));
-            let (own, others) = own.into_iter().partition(|(name, _)| {
-                names::layer(name).is_some_and(|(number, _)| number == layer)
-            });
-            tensors.extend(others as BTreeMap<_, _>);
-            head::whole(own, experts.pop().flatten(), layer)
-        }
+        true => split_head(&mut tensors, &mut experts, dimensions.layers),
     };
     if let Head::Unusable(why) = head {
         return Err(reader.invalid("layers", format!("one more than the configuration has; {why}")));
@@ -115,6 +107,19 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         unused: manifest.unused,
         pack: Some(pack),
     })
+}
+
+/// Takes the tensors and experts of the head, the layer behind the others.
+fn split_head(
+    tensors: &mut BTreeMap<String, Tensor>,
+    experts: &mut Vec<Option<LayerExperts>>,
+    layer: usize,
+) -> Head {
+    let own = tensors.split_off(&format!("layers.{layer}."));
+    let of_head = |name: &str| names::layer(name).is_some_and(|(number, _)| number == layer);
+    let (own, others) = own.into_iter().partition(|(name, _)| of_head(name));
+    tensors.extend::<BTreeMap<_, _>>(others);
+    head::whole(own, experts.pop().flatten(), layer)
 }
 
 /// Names of trunk parts with their places, in file order.

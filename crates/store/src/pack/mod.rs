@@ -237,17 +237,10 @@ pub fn pack_on(
     let identity = identity(source, &options.recipe);
     let at = |action: &'static str| move |path: &Path, error| PackError::io(path, action, error);
     if destination.symlink_metadata().is_ok() {
-        // A run that was killed after the rename has left its journal: nothing else is to be done.
-        let journal = destination.join(JOURNAL);
-        return match Journal::read(&journal)? {
-            Some((found, done)) if found == identity && done.len() == plan.files.len() => {
-                fs.remove(&journal).map_err(|error| at("remove")(&journal, error))?;
-                report.resumed_bytes = plan.bytes();
-                report.requantised = requantised(&plan, &done);
-                Ok(report)
-            }
-            _ => Err(PackError::Exists { path: destination.to_owned() }),
-        };
+        let done = finish_renamed(fs, destination, &identity, &plan)?;
+        report.resumed_bytes = plan.bytes();
+        report.requantised = requantised(&plan, &done);
+        return Ok(report);
     }
     let mut name = destination.as_os_str().to_owned();
     name.push(".partial");
@@ -257,11 +250,7 @@ pub fn pack_on(
     for file in &plan.files[..finished.len()] {
         report.resumed_bytes += file.bytes;
     }
-    let needed = plan.bytes() - report.resumed_bytes + SPARE_BYTES;
-    let free = fs.free_bytes(&partial).map_err(|error| at("examine")(&partial, error))?;
-    if free < needed {
-        return Err(PackError::Space { path: partial, needed, free });
-    }
+    check_space(fs, &partial, plan.bytes() - report.resumed_bytes + SPARE_BYTES)?;
     // The journal comes first: what else is in the folder is ours because there is one.
     let mut journal = Journal::create(fs, &journal_path, &identity, &finished)?;
     let experts = partial.join(layout::EXPERTS);
@@ -290,6 +279,33 @@ pub fn pack_on(
     let journal_path = destination.join(JOURNAL);
     fs.remove(&journal_path).map_err(|error| at("remove")(&journal_path, error))?;
     Ok(report)
+}
+
+fn check_space(fs: &dyn PackFs, folder: &Path, needed: u64) -> Result<(), PackError> {
+    let free = fs.free_bytes(folder).map_err(|error| PackError::io(folder, "examine", error))?;
+    match free < needed {
+        true => Err(PackError::Space { path: folder.to_owned(), needed, free }),
+        false => Ok(()),
+    }
+}
+
+/// What a run that was killed after the rename has left is a whole pack with its journal: the journal alone is to be
+/// removed. Anything else at `destination` is refused.
+fn finish_renamed(
+    fs: &dyn PackFs,
+    destination: &Path,
+    identity: &str,
+    plan: &Plan,
+) -> Result<Vec<Finished>, PackError> {
+    let journal = destination.join(JOURNAL);
+    match Journal::read(&journal)? {
+        Some((found, done)) if found == identity && done.len() == plan.files.len() => {
+            let removed = fs.remove(&journal);
+            removed.map_err(|error| PackError::io(&journal, "remove", error))?;
+            Ok(done)
+        }
+        _ => Err(PackError::Exists { path: destination.to_owned() }),
+    }
 }
 
 /// Everything that decides the bytes of the result, and the source's state.

@@ -123,51 +123,9 @@ impl Plan {
     /// # Errors
     /// A shape that has no place in a pack, or that the recipe cannot encode.
     pub(super) fn new(source: &Checkpoint, recipe: &Recipe) -> Result<Self, PackError> {
-        let change = |(name, tensor): (&String, &Tensor)| {
-            let from = tensor.element.encoding()?;
-            let to = recipe.trunk(name, &tensor.shape, from);
-            (to != from).then_some((from, to))
-        };
-        let changes: Vec<Option<(Encoding, Encoding)>> =
-            source.tensors.iter().map(change).collect();
-        let changed = source.tensors.values().zip(&changes);
-        let elements = changed.map(|(tensor, change)| {
-            (&tensor.shape[..], change.map_or(tensor.element, |(_, to)| to.into()))
-        });
-        let (spans, trunk_bytes) = layout::trunk(elements.clone()).ok_or(PackError::Shape)?;
-        let mut parts = Vec::new();
-        let mut tensors = Vec::new();
-        let mut matrices = Vec::new();
-        let each = source.tensors.iter().zip(&spans).zip(&changes).zip(elements);
-        for ((((name, tensor), spans), &change), (_, element)) in each {
-            let mut ends = spans.parts().map(|span| span.offset + span.bytes);
-            let mut end = || ends.next().unwrap_or(0).next_multiple_of(layout::PAGE);
-            match change {
-                None => {
-                    let copy = |(extent, plane)| TrunkPart::Copy { extent, plane, end: end() };
-                    parts.extend(tensor.parts().zip(Plane::of(tensor.element)).map(copy));
-                }
-                Some((from, to)) => {
-                    let ends = [end(), end(), end()];
-                    let matrix = matrices.len();
-                    matrices.push(EncodedMatrix { name: name.clone(), from, to });
-                    parts.push(TrunkPart::Encode { tensor: tensor.clone(), matrix, ends });
-                }
-            }
-            tensors.push(TrunkTensor {
-                name: name.clone(),
-                shape: tensor.shape.clone(),
-                encoding: element.name(),
-                at: Spans::from(spans),
-                error: None,
-            });
-        }
-        let mut files = vec![OutputFile {
-            name: layout::TRUNK.to_owned(),
-            bytes: trunk_bytes,
-            kind: Output::Trunk(parts),
-            matrices,
-        }];
+        let (trunk, tensors) = plan_trunk(source, recipe)?;
+        let trunk_bytes = trunk.bytes;
+        let mut files = vec![trunk];
         let mut layers = Vec::new();
         for (index, layer) in source.experts.iter().enumerate() {
             let Some(layer) = layer else {
@@ -202,6 +160,58 @@ impl Plan {
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
+}
+
+/// The trunk's file and its tensors, each in the source's encoding or in that of the recipe.
+fn plan_trunk(
+    source: &Checkpoint,
+    recipe: &Recipe,
+) -> Result<(OutputFile, Vec<TrunkTensor>), PackError> {
+    let change = |(name, tensor): (&String, &Tensor)| {
+        let from = tensor.element.encoding()?;
+        let to = recipe.trunk(name, &tensor.shape, from);
+        (to != from).then_some((from, to))
+    };
+    let changes: Vec<Option<(Encoding, Encoding)>> = source.tensors.iter().map(change).collect();
+    let changed = source.tensors.values().zip(&changes);
+    let elements = changed.map(|(tensor, change)| {
+        (&tensor.shape[..], change.map_or(tensor.element, |(_, to)| to.into()))
+    });
+    let (spans, trunk_bytes) = layout::trunk(elements.clone()).ok_or(PackError::Shape)?;
+    let mut parts = Vec::new();
+    let mut tensors = Vec::new();
+    let mut matrices = Vec::new();
+    let each = source.tensors.iter().zip(&spans).zip(&changes).zip(elements);
+    for ((((name, tensor), spans), &change), (_, element)) in each {
+        let mut ends = spans.parts().map(|span| span.offset + span.bytes);
+        let mut end = || ends.next().unwrap_or(0).next_multiple_of(layout::PAGE);
+        match change {
+            None => {
+                let copy = |(extent, plane)| TrunkPart::Copy { extent, plane, end: end() };
+                parts.extend(tensor.parts().zip(Plane::of(tensor.element)).map(copy));
+            }
+            Some((from, to)) => {
+                let ends = [end(), end(), end()];
+                let matrix = matrices.len();
+                matrices.push(EncodedMatrix { name: name.clone(), from, to });
+                parts.push(TrunkPart::Encode { tensor: tensor.clone(), matrix, ends });
+            }
+        }
+        tensors.push(TrunkTensor {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            encoding: element.name(),
+            at: Spans::from(spans),
+            error: None,
+        });
+    }
+    let file = OutputFile {
+        name: layout::TRUNK.to_owned(),
+        bytes: trunk_bytes,
+        kind: Output::Trunk(parts),
+        matrices,
+    };
+    Ok((file, tensors))
 }
 
 fn plan_layer(

@@ -8,7 +8,7 @@ use super::{
     Finish, GenerateError, GeneratedExperts, GeneratedModel, Job, Output, OutputFile, Owner,
     Segment,
 };
-use crate::format::layout::{self, MatrixSpans, Span};
+use crate::format::layout::{self, MatrixSpans, RecordLayout, Span};
 use crate::format::manifest::{
     self, Copied, FORMAT, Hex, Layer, Manifest, ProjectionEntry, Source, Table, TrunkTensor,
 };
@@ -67,34 +67,12 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         if first.is_none() {
             owners.push(FileOwner { experts: *experts, file, first_job: jobs.len() });
         }
-        for expert in 0..experts.experts {
-            let segments =
-                PROJECTIONS.iter().zip(&record.projections).flat_map(|(&which, spans)| {
-                    let owner = Owner::Expert { layer, expert, projection: which };
-                    segments(owner, spans)
-                });
-            let offset = expert as u64 * record.bytes;
-            let copy_of = first.map(|first| first.first_job + expert);
-            jobs.push(Job {
-                file,
-                offset,
-                bytes: record.bytes,
-                segments: segments.collect(),
-                copy_of,
-            });
-        }
-        let entry = |index: usize| {
-            let ProjectionShape { rows, columns, encoding } = experts.shapes[index];
-            let at = (&record.projections[index]).into();
-            ProjectionEntry { shape: [rows, columns], encoding: encoding.name(), at, error: None }
-        };
-        layers.push(Some(Layer {
-            experts: experts.experts,
-            record_bytes: record.bytes,
-            gate: entry(0),
-            up: entry(1),
-            down: entry(2),
+        let copied = first.map(|first| first.first_job);
+        jobs.extend((0..experts.experts).map(|expert| {
+            let copy_of = copied.map(|first_job| first_job + expert);
+            expert_job(file, layer, expert, &record, copy_of)
         }));
+        layers.push(Some(described(experts, &record)));
     }
     let tensors = model.tensors.iter().zip(&spans).map(|(tensor, spans)| TrunkTensor {
         name: tensor.name.clone(),
@@ -121,6 +99,37 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         tensors,
     };
     Ok(Output { files, jobs, finish: finish(manifest, trunk_parts) })
+}
+
+/// Writes an expert's record; `copy_of` is the job that writes the same bytes.
+fn expert_job(
+    file: usize,
+    layer: usize,
+    expert: usize,
+    record: &RecordLayout,
+    copy_of: Option<usize>,
+) -> Job {
+    let segments = PROJECTIONS.iter().zip(&record.projections).flat_map(|(&projection, spans)| {
+        segments(Owner::Expert { layer, expert, projection }, spans)
+    });
+    let offset = expert as u64 * record.bytes;
+    Job { file, offset, bytes: record.bytes, segments: segments.collect(), copy_of }
+}
+
+/// A layer's experts as the manifest has them.
+fn described(experts: &GeneratedExperts, record: &RecordLayout) -> Layer {
+    let entry = |index: usize| {
+        let ProjectionShape { rows, columns, encoding } = experts.shapes[index];
+        let at = (&record.projections[index]).into();
+        ProjectionEntry { shape: [rows, columns], encoding: encoding.name(), at, error: None }
+    };
+    Layer {
+        experts: experts.experts,
+        record_bytes: record.bytes,
+        gate: entry(0),
+        up: entry(1),
+        down: entry(2),
+    }
 }
 
 /// One job per part of the trunk; each covers the padding up to the next.

@@ -22,6 +22,9 @@ fn index_of(
     Err(wrong(at, field, &value.to_string(), "a whole number from 0"))
 }
 
+/// Ids and weights by rank, of each step and layer.
+type Chosen = BTreeMap<(usize, usize), Vec<(u16, f32)>>;
+
 /// Reads a `route_trace v1` CSV: shape in comments, then one line per rank with the columns
 /// `turn,phase,step,layer,slot,expert,weight,...`; phase 0 is the prompt, which is written layer by
 /// layer.
@@ -30,21 +33,12 @@ fn index_of(
 /// tokens that a layer did not see get the first choice that it made: nothing new becomes resident.
 pub fn from_csv(input: impl BufRead) -> Result<Trace, TraceError> {
     let mut trace = Trace::default();
-    // (step, layer) -> ids and weights by rank.
-    let mut chosen: BTreeMap<(usize, usize), Vec<(u16, f32)>> = BTreeMap::new();
+    let mut chosen = Chosen::new();
     let mut prompt_tokens = 0;
     for (index, line) in input.lines().enumerate() {
         let (line, at) = (line?, index + 1);
         if line.starts_with('#') {
-            for (name, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
-                let slot = match name {
-                    "n_layer" => &mut trace.layers,
-                    "n_expert" => &mut trace.experts,
-                    "n_expert_used" => &mut trace.top_k,
-                    _ => continue,
-                };
-                *slot = value.parse().map_err(|_| wrong(at, "shape", value, "a number"))?;
-            }
+            read_shape(&mut trace, &line, at)?;
             continue;
         }
         if line.starts_with("turn") || line.trim().is_empty() {
@@ -83,11 +77,35 @@ pub fn from_csv(input: impl BufRead) -> Result<Trace, TraceError> {
     // A comment further down may have changed the shape.
     trace.check_shape(0)?;
     trace.prompt_tokens = prompt_tokens;
-    let first_of = |layer| (0..prompt_tokens).find_map(|step| chosen.get(&(step, layer)));
+    fill(&mut trace, &chosen, tokens)?;
+    if trace.ids.is_empty() {
+        return Err(wrong(0, "length", "0", "at least one token"));
+    }
+    Ok(trace)
+}
+
+/// Numbers of the shape in a line of comments.
+fn read_shape(trace: &mut Trace, line: &str, at: usize) -> Result<(), TraceError> {
+    for (name, value) in line.split_whitespace().filter_map(|word| word.split_once('=')) {
+        let slot = match name {
+            "n_layer" => &mut trace.layers,
+            "n_expert" => &mut trace.experts,
+            "n_expert_used" => &mut trace.top_k,
+            _ => continue,
+        };
+        *slot = value.parse().map_err(|_| wrong(at, "shape", value, "a number"))?;
+    }
+    Ok(())
+}
+
+/// Writes the choices of all tokens and layers; a layer's first choice stands for tokens of the prompt that it did not
+/// see.
+fn fill(trace: &mut Trace, chosen: &Chosen, tokens: usize) -> Result<(), TraceError> {
+    let first_of = |layer| (0..trace.prompt_tokens).find_map(|step| chosen.get(&(step, layer)));
     let first: Vec<Option<&Vec<(u16, f32)>>> = (0..trace.layers).map(first_of).collect();
     for step in 0..tokens {
         for (layer, first) in first.iter().enumerate() {
-            let unseen = first.filter(|_| step < prompt_tokens);
+            let unseen = first.filter(|_| step < trace.prompt_tokens);
             let ranks = chosen.get(&(step, layer)).or(unseen);
             let ranks = ranks.filter(|ranks| ranks.len() == trace.top_k).ok_or_else(|| {
                 wrong(0, "length", &format!("step {step}, layer {layer}"), "all ranks of it")
@@ -96,10 +114,7 @@ pub fn from_csv(input: impl BufRead) -> Result<Trace, TraceError> {
             trace.weights.extend(ranks.iter().map(|(_, weight)| weight));
         }
     }
-    if trace.ids.is_empty() {
-        return Err(wrong(0, "length", "0", "at least one token"));
-    }
-    Ok(trace)
+    Ok(())
 }
 
 /// Reads JSON lines `{"tok": n, "layers": [[id, ...], ...]}` of a model with `experts` experts.

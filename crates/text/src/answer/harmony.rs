@@ -106,17 +106,7 @@ impl Harmony {
             return Step::Again;
         }
         let Some((at, marker)) = first(held, [MESSAGE, END, RETURN, CALL]) else {
-            if held.len() > HEADER_BYTES_MAX {
-                self.enter(Part::Text);
-                // The marker that the text begins with has no meaning any more.
-                let marker = [START, CHANNEL, CONSTRAIN].into_iter().find(|m| held.starts_with(m));
-                held.drain(..marker.map_or(0, str::len));
-                return Step::Again;
-            }
-            if last {
-                held.clear();
-            }
-            return Step::More;
+            return self.unended_header(held, last);
         };
         if marker != MESSAGE {
             held.drain(..at);
@@ -163,6 +153,21 @@ impl Harmony {
         let call = if none { JsonCall::whole(&JSON, "{}", out) } else { JsonCall::new(&JSON) };
         self.state = State::Call(call);
         Step::Again
+    }
+
+    /// A header whose end is not in the text: it is awaited, within bounds.
+    fn unended_header(&mut self, held: &mut String, last: bool) -> Step {
+        if held.len() > HEADER_BYTES_MAX {
+            self.enter(Part::Text);
+            // The marker that the text begins with has no meaning any more.
+            let marker = [START, CHANNEL, CONSTRAIN].into_iter().find(|m| held.starts_with(m));
+            held.drain(..marker.map_or(0, str::len));
+            return Step::Again;
+        }
+        if last {
+            held.clear();
+        }
+        Step::More
     }
 
     fn enter(&mut self, part: Part) {

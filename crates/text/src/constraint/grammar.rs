@@ -90,38 +90,42 @@ pub(super) fn of(
         }
         Rule::CallBody | Rule::CallHead => {
             let functions = functions(tools, None)?;
-            let _ = match (form.lead, form.begins_block) {
-                (Lead::Channels, _) => {
-                    let role = if *rule == Rule::CallBody { "\"assistant\" " } else { "" };
-                    let message = literal("<|message|>", tokenizer);
-                    let constrain = literal("<|constrain|>", tokenizer);
-                    let channel = literal("<|channel|>", tokenizer);
-                    writeln!(
-                        text,
-                        "start: {role}(call | plain)\n\
-                         plain: {channel} CHANNEL ({constrain} \"json\")? {message}\n\
-                         CHANNEL: /(analysis|commentary|final)( json| code)? ?/"
-                    )
-                }
-                (Lead::Breaks, true) => {
-                    let [before, after] = form.block;
-                    let before = after_trigger(before, tokenizer);
-                    let after = literal(after, tokenizer);
-                    let more = more(form, true, tokenizer);
-                    writeln!(text, "start: {before} call{more} {after}")
-                }
-                (Lead::Breaks, false) => {
-                    let before = after_trigger(form.call[0], tokenizer);
-                    let after = literal(form.call[1], tokenizer);
-                    writeln!(text, "start: {before} function {after}")
-                }
-            };
+            let _ = writeln!(text, "{}", own_call_start(rule, form, tokenizer));
             call_rules(&mut text, &functions, Order::Any, form, tokenizer);
         }
     }
     text.push_str(&lead.rules);
     text.push_str("LEAD: /\\n{1,2}/\nNAME: /[^<>\\n\"]+/\nNUMBER: /[0-9]{1,3}/\n");
     Ok(text)
+}
+
+/// The first rule of a call that the model has begun by itself: `rule` says where its first token stands.
+fn own_call_start(rule: &Rule, form: &CallForm, tokenizer: &Tokenizer) -> String {
+    match (form.lead, form.begins_block) {
+        (Lead::Channels, _) => {
+            let role = if *rule == Rule::CallBody { "\"assistant\" " } else { "" };
+            let message = literal("<|message|>", tokenizer);
+            let constrain = literal("<|constrain|>", tokenizer);
+            let channel = literal("<|channel|>", tokenizer);
+            format!(
+                "start: {role}(call | plain)\n\
+                 plain: {channel} CHANNEL ({constrain} \"json\")? {message}\n\
+                 CHANNEL: /(analysis|commentary|final)( json| code)? ?/"
+            )
+        }
+        (Lead::Breaks, true) => {
+            let [before, after] = form.block;
+            let before = after_trigger(before, tokenizer);
+            let after = literal(after, tokenizer);
+            let more = more(form, true, tokenizer);
+            format!("start: {before} call{more} {after}")
+        }
+        (Lead::Breaks, false) => {
+            let before = after_trigger(form.call[0], tokenizer);
+            let after = literal(form.call[1], tokenizer);
+            format!("start: {before} function {after}")
+        }
+    }
 }
 
 /// What may stand before an answer.

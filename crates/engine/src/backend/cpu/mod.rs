@@ -51,8 +51,8 @@ pub use self::state::KvGrowth;
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::{
-    Backend, Cancel, PAGE_TOKENS, Purpose, Register, Run, SequenceId, Sequences, SnapshotPart,
-    Suspended,
+    Backend, BatchRules, Cancel, Incoming, PAGE_TOKENS, Purpose, Register, Run, SequenceId,
+    Sequences, SnapshotPart, Suspended,
 };
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
@@ -265,8 +265,14 @@ impl Backend for CpuBackend {
         &mut self.sequences
     }
 
-    fn round_tokens(&self) -> usize {
-        self.options.round_tokens.min(self.sequences.round_tokens())
+    fn rules(&self) -> BatchRules {
+        let cut_tokens = match self.options.delta_form {
+            _ if self.config.delta.is_none() => 1,
+            DeltaForm::Step => 1,
+            DeltaForm::Chunked => usize::MAX,
+        };
+        let round_tokens = self.options.round_tokens.min(self.sequences.round_tokens());
+        BatchRules { cut_tokens, round_tokens, ..BatchRules::default() }
     }
 
     fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
@@ -300,14 +306,6 @@ impl Backend for CpuBackend {
         sequences.restore(memory, sequence, snapshot)?;
         self.note_filled(sequence, snapshot.length());
         Ok(())
-    }
-
-    fn cut_tokens(&self) -> usize {
-        match self.options.delta_form {
-            _ if self.config.delta.is_none() => 1,
-            DeltaForm::Step => 1,
-            DeltaForm::Chunked => usize::MAX,
-        }
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
@@ -380,7 +378,8 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        let from = from.values()?;
         self.registers.get_mut(Register::Residual).copy_from_slice(from);
         Ok(())
     }

@@ -204,7 +204,7 @@ impl Sizes {
     }
 
     /// Values of a step's residual stream, which other devices leave here or take from here.
-    fn crossing(&self) -> usize {
+    pub(super) fn crossing(&self) -> usize {
         let row = self.registers[Register::Residual as usize] / self.tokens.max(1);
         if self.starts() && self.ends() { 0 } else { STEP_TOKENS.min(self.tokens) * row }
     }
@@ -414,7 +414,7 @@ pub(super) struct Pinned {
     pub(super) wave: PinnedBuffer<u64>,
     /// Two steps of replaced logits, `[2, layers, tokens, experts]`, or a chunk of one layer.
     pub(super) replaced: PinnedBuffer<f32>,
-    /// A step's residual stream on its way from the device before, and to the one behind; none where there is one.
+    /// A step's residual stream on its way from the device before; none where there is one.
     pub(super) residual: PinnedBuffer<f32>,
 }
 

@@ -62,6 +62,7 @@ use store::trunk::LoadMode;
 use self::batch::Mode;
 use self::buffers::{Buffers, Floats, Input, Sizes};
 use self::compressed_buffers::Compressed;
+use self::crossing::Crossings;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
 pub use self::fuse::describe;
@@ -79,7 +80,10 @@ use self::weights::{check_encodings, check_limits, load_trunk};
 pub use self::weights::{check_model, check_rounds};
 use self::windows::Windows;
 use super::prepared::Prepared;
-use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended};
+use super::{
+    Backend, BatchRules, Cancel, Crossing, Incoming, Purpose, Register, Run, SequenceId,
+    SnapshotPart, Suspended,
+};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Program, Stage};
@@ -137,6 +141,7 @@ pub struct CudaBackend {
     prefetch: Option<Prefetch>,
     experts: Experts,
     steps: Steps,
+    crossings: Crossings,
     /// Where the model's head is here.
     drafts: Option<DraftMemory>,
     routing: Routing,
@@ -257,6 +262,7 @@ impl CudaBackend {
             experts,
             prefetch,
             steps,
+            crossings: Crossings::default(),
             drafts,
             routing,
             stream,
@@ -302,18 +308,19 @@ impl Backend for CudaBackend {
         self.return_to(sequence, snapshot)
     }
 
-    /// Chunk kernels compute each token in an order that knows nothing of the tokens beside it.
-    fn cut_tokens(&self) -> usize {
-        1
-    }
-
-    /// Steps are computed by other kernels than chunks.
-    fn answers_replay(&self) -> bool {
-        false
-    }
-
-    fn round_tokens(&self) -> usize {
-        self.most_round_tokens().min(self.sequences.round_tokens())
+    fn rules(&self) -> BatchRules {
+        // Where no record comes from a disk, a joint batch ends in the time of a few steps.
+        let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
+        BatchRules {
+            // Chunk kernels compute each token in an order that knows nothing of the others.
+            cut_tokens: 1,
+            // Steps are computed by other kernels than chunks.
+            answers_replay: false,
+            round_tokens: self.most_round_tokens().min(self.sequences.round_tokens()),
+            joint_tokens: if self.experts.residency.can_miss() { 0 } else { few },
+            // As the driver does where nothing has to be served.
+            spins: true,
+        }
     }
 
     fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
@@ -333,12 +340,6 @@ impl Backend for CudaBackend {
 
     fn draft_logits(&mut self) -> &[f32] {
         self.read_draft_logits()
-    }
-
-    /// Where no record comes from a disk: a batch then ends in the time of a few steps.
-    fn joint_tokens(&self) -> usize {
-        let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
-        if self.experts.residency.can_miss() { 0 } else { few }
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
@@ -380,8 +381,15 @@ impl Backend for CudaBackend {
         self.leave_residual(to)
     }
 
-    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
-        self.take_residual(from)
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        match from {
+            Incoming::Values(values) => self.take_residual(values),
+            Incoming::Ahead(crossing) => self.follow_crossing(crossing),
+        }
+    }
+
+    fn residual_ahead(&mut self) -> Option<Crossing> {
+        self.leaving_ahead()
     }
 
     fn prepare(&mut self, program: Arc<Program>) {

@@ -74,6 +74,11 @@ impl Steps {
         self.prepared = None;
     }
 
+    /// A step was set going, and its end was not awaited.
+    pub(super) fn is_running(&self) -> bool {
+        self.running
+    }
+
     /// Work of a batch is under way that nothing has awaited.
     pub(super) fn is_under_way(&self) -> bool {
         self.running || self.unended
@@ -359,10 +364,7 @@ impl CudaBackend {
             return Err(error.into());
         }
         if !self.sizes.ends() {
-            // For the device behind, which has it as soon as the step has ended.
-            let residual = self.register(Register::Residual);
-            let to = self.buffers.pinned.residual.span(0, residual.len());
-            self.stream.copy(residual, to)?;
+            self.queue_leaving()?;
         }
         self.steps.done.record(&self.stream)?;
         self.steps.running = true;

@@ -157,6 +157,20 @@ impl MixtureBuffers {
     }
 }
 
+/// Where the planes of a record lie in a slot, by layer; of other devices' layers there are no records here.
+fn own_layouts(
+    shapes: &[Option<[ProjectionShape; 3]>],
+    options: &GpuOptions,
+) -> Vec<Option<Layout>> {
+    let layout_of = |shapes: &[ProjectionShape; 3]| {
+        layout(shapes).expect("`check_model` has asked for every layer's layout")
+    };
+    let layouts = shapes.iter().enumerate().map(|(layer, shapes)| {
+        shapes.as_ref().filter(|_| options.layers.contains(&layer)).map(layout_of)
+    });
+    layouts.collect()
+}
+
 /// Allocates the slots and loads as many records as stay, evenly over the layers.
 pub(super) fn load(
     mut gpu: Gpu,
@@ -165,14 +179,7 @@ pub(super) fn load(
     memory: ExpertMemory,
     options: &GpuOptions,
 ) -> Result<Residency<GpuSlots>, EngineError> {
-    // Of other devices' layers there are no records here.
-    let own = |shapes: &[ProjectionShape; 3]| {
-        layout(shapes).expect("`check_model` has asked for every layer's layout")
-    };
-    let layouts = shapes.iter().enumerate().map(|(layer, shapes)| {
-        shapes.as_ref().filter(|_| options.layers.contains(&layer)).map(own)
-    });
-    let mut layouts: Vec<Option<Layout>> = layouts.collect();
+    let mut layouts = own_layouts(shapes, options);
     let (layers, experts) = (layouts.len(), config.moe.experts);
     let ExpertMemory { store, mut slot_bytes, mut slots, progress } = memory;
     let records = layouts.iter().flatten().count() * experts;

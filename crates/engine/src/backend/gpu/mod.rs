@@ -53,7 +53,10 @@ use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
 use super::prepared::Prepared;
-use super::{Backend, Cancel, Purpose, Register, Run, SequenceId, SnapshotPart, Suspended};
+use super::{
+    Backend, BatchRules, Cancel, Incoming, Purpose, Register, Run, SequenceId, SnapshotPart,
+    Suspended,
+};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
 use crate::model::program::{Product, Program, Stage};
@@ -232,8 +235,8 @@ impl Backend for GpuBackend {
         self.sequences.restore(&mut memory, sequence, snapshot)
     }
 
-    fn answers_replay(&self) -> bool {
-        self.halves.is_none()
+    fn rules(&self) -> BatchRules {
+        BatchRules { answers_replay: self.halves.is_none(), ..BatchRules::default() }
     }
 
     fn suspend(&mut self) -> Option<Suspended> {
@@ -334,7 +337,8 @@ impl Backend for GpuBackend {
     }
 
     /// Before anything of the batch is recorded: what is recorded ahead begins behind it.
-    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        let from = from.values()?;
         assert_eq!(from.len(), self.tokens * self.config.hidden, "stages have the same batch");
         self.at_work = true;
         let to = &self.registers[Register::Residual as usize];

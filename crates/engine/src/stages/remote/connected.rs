@@ -9,9 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::bytes::Reading;
+use super::fault::Fault;
 use super::frames::{Channel, FrameReader, FrameWriter, Kind};
 use super::head::HeadOrder;
-use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, write_numbers};
+use super::messages::{Ask, Batch, Beat, Done, Given, Order, Replied, write_numbers};
 use super::parts::Forgotten;
 use super::terms::{Agreed, Facts, JoinError, Limits, Terms, ask};
 use super::{BEAT, LostCause, StageLost};
@@ -80,7 +81,8 @@ impl Reached {
         counted: Arc<Counted>,
     ) -> Result<Arc<Connected>, EngineError> {
         let Self { agreed, facts, layers, patience } = self;
-        let Agreed { reader, writer, end, address, limits, head } = agreed;
+        let Agreed { reader, writer, end, look, address, limits, head } = agreed;
+        look(mailbox.waits.longest());
         let connected = Arc::new(Connected {
             name: format!("layers {} to {} at {address}", layers.start, layers.end - 1),
             address,
@@ -156,8 +158,12 @@ impl Port for Connected {
             Message::Batch(moving) => self.send_batch(moving),
             Message::Ask(asked) => self.send_ask(asked),
             Message::Release(Ticket(ticket)) => self.say(Kind::Release, |to| to.long(ticket)),
-            // Stages of this process alone are sent closures.
-            Message::Call(_) => {}
+            Message::Ahead(order) => {
+                let batch = Batch::of(&order, false, None);
+                self.say(Kind::Ahead, |to| batch.write_order(to));
+            }
+            // Stages of this process alone are sent closures, and follow a device.
+            Message::Call(_) | Message::Follow(..) => {}
         }
     }
 
@@ -220,15 +226,8 @@ impl Connected {
 
     fn send_batch(&self, mut moving: Box<Moving>) {
         let order = Arc::clone(&moving.order);
-        let batch = Batch {
-            ticket: order.ticket.0,
-            purpose: order.purpose,
-            changed: moving.changed,
-            fault: moving.failure.as_ref().map(Fault::of),
-            runs: order.runs.clone(),
-            marks: order.marks.clone(),
-            kept: order.kept.clone(),
-        };
+        let fault = moving.failure.as_ref().map(Fault::of);
+        let batch = Batch::of(&order, moving.changed, fault);
         let residual = std::mem::take(&mut moving.residual);
         // There before its answer can come.
         hold(&self.held).insert(batch.ticket, moving);

@@ -17,6 +17,8 @@ pub struct Channel {
     pub writer: Box<dyn Write + Send>,
     /// Ends both directions, from any thread: a read or write under way fails.
     pub end: Arc<dyn Fn() + Send + Sync>,
+    /// Has reads look for bytes for so long, before they sleep until some come.
+    pub look: Arc<dyn Fn(Duration) + Send + Sync>,
     /// The other side's address.
     pub address: String,
 }
@@ -43,10 +45,11 @@ pub(super) enum Kind {
     Beat,
     Bye,
     Release,
+    Ahead,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Hello,
         Self::Welcome,
         Self::Refused,
@@ -59,6 +62,7 @@ impl Kind {
         Self::Beat,
         Self::Bye,
         Self::Release,
+        Self::Ahead,
     ];
 
     fn of(byte: u8) -> Option<Self> {

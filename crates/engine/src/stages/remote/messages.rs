@@ -6,114 +6,19 @@ use std::time::Duration;
 use store::cache::{PhaseCounters, StoreCounters};
 
 use super::bytes::{Malformed, Reading, Writing};
+use super::fault::{Fault, read_fault, write_fault};
 use super::head::{HeadOrder, read_ranked, write_ranked};
 use super::terms::Limits;
 use text::sampling::Ranked;
 
-use crate::EngineError;
 use crate::backend::{Purpose, Room, SequenceId};
 use crate::model::StageTimes;
-use crate::stages::batch::Failure;
-use crate::stages::worker::words;
+use crate::stages::batch;
 
 /// Most sequences, runs and marks of a message.
 const LISTED: usize = 4096;
 /// Parts of snapshots that a stage holds at the most: more are never made, since each takes pages or a state.
 pub(super) const PARTS_MAX: usize = 1 << 16;
-
-/// Why a batch or a command failed, as it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    Cancelled,
-    Panicked,
-    Request(String),
-    NotFinite(usize),
-    Choice(usize, usize),
-    /// An operation panicked, with these words.
-    Panic(String),
-    /// Something else, in words.
-    Other(String),
-    /// Weights could not be read for now, in words.
-    Unread(String),
-}
-
-impl Fault {
-    pub(super) fn of(failure: &Failure) -> Self {
-        match failure {
-            Failure::Panic(payload) => Self::Panic(words(payload.as_ref())),
-            Failure::Error(EngineError::Cancelled) => Self::Cancelled,
-            Failure::Error(EngineError::Panicked) => Self::Panicked,
-            Failure::Error(EngineError::Request(found)) => Self::Request(found.clone()),
-            &Failure::Error(EngineError::NotFinite { position }) => Self::NotFinite(position),
-            &Failure::Error(EngineError::Choice { layer, position }) => {
-                Self::Choice(layer, position)
-            }
-            Failure::Error(error) if error.is_unread() => Self::Unread(error.to_string()),
-            Failure::Error(error) => Self::Other(error.to_string()),
-        }
-    }
-
-    /// As the first process reports it; `stage` names who did.
-    pub(super) fn failure(self, stage: &str) -> Failure {
-        let on_stage = |problem, unread| {
-            let stage = stage.to_owned();
-            EngineError::OnStage { stage, problem, unread }
-        };
-        Failure::Error(match self {
-            Self::Cancelled => EngineError::Cancelled,
-            Self::Panicked => EngineError::Panicked,
-            Self::Request(found) => EngineError::Request(found),
-            Self::NotFinite(position) => EngineError::NotFinite { position },
-            Self::Choice(layer, position) => EngineError::Choice { layer, position },
-            Self::Panic(words) => return Failure::Panic(Box::new(format!("{stage}: {words}"))),
-            Self::Other(problem) => on_stage(problem, false),
-            Self::Unread(problem) => on_stage(problem, true),
-        })
-    }
-
-    fn write(&self, to: &mut Writing) {
-        let (tag, numbers, text) = match self {
-            Self::Cancelled => (0, [0; 2], ""),
-            Self::Panicked => (1, [0; 2], ""),
-            Self::Request(text) => (2, [0; 2], text.as_str()),
-            &Self::NotFinite(position) => (3, [position, 0], ""),
-            &Self::Choice(layer, position) => (4, [layer, position], ""),
-            Self::Panic(text) => (5, [0; 2], text.as_str()),
-            Self::Other(text) => (6, [0; 2], text.as_str()),
-            Self::Unread(text) => (7, [0; 2], text.as_str()),
-        };
-        to.byte(tag);
-        numbers.into_iter().for_each(|number| to.size(number));
-        to.text(text);
-    }
-
-    fn read(from: &mut Reading<'_>) -> Result<Self, Malformed> {
-        let (tag, first, second) = (from.byte()?, from.size()?, from.size()?);
-        let text = from.text()?;
-        Ok(match tag {
-            0 => Self::Cancelled,
-            1 => Self::Panicked,
-            2 => Self::Request(text),
-            3 => Self::NotFinite(first),
-            4 => Self::Choice(first, second),
-            5 => Self::Panic(text),
-            6 => Self::Other(text),
-            7 => Self::Unread(text),
-            _ => return Err(Malformed("a failure of no kind")),
-        })
-    }
-}
-
-fn write_fault(fault: Option<&Fault>, to: &mut Writing) {
-    to.flag(fault.is_some());
-    if let Some(fault) = fault {
-        fault.write(to);
-    }
-}
-
-fn read_fault(from: &mut Reading<'_>) -> Result<Option<Fault>, Malformed> {
-    from.flag()?.then(|| Fault::read(from)).transpose()
-}
 
 /// A sequence that there can be.
 fn sequence(from: &mut Reading<'_>, limits: &Limits) -> Result<SequenceId, Malformed> {
@@ -137,12 +42,30 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    pub(super) fn of(order: &batch::Order, changed: bool, fault: Option<Fault>) -> Self {
+        Self {
+            ticket: order.ticket.0,
+            purpose: order.purpose,
+            changed,
+            fault,
+            runs: order.runs.clone(),
+            marks: order.marks.clone(),
+            kept: order.kept.clone(),
+        }
+    }
+
     /// Tokens of all runs.
     pub(super) fn tokens(&self) -> usize {
         self.runs.iter().map(|(_, tokens)| tokens.len()).sum()
     }
 
     pub(super) fn write(&self, residual: &[f32], to: &mut Writing) {
+        self.write_order(to);
+        to.floats(residual);
+    }
+
+    /// Without a residual stream: a step that the stage may begin.
+    pub(super) fn write_order(&self, to: &mut Writing) {
         to.long(self.ticket);
         to.flag(self.purpose == Purpose::Answers);
         to.flag(self.changed);
@@ -159,7 +82,6 @@ impl Batch {
             to.word(sequence.0);
             to.size(tokens);
         }
-        to.floats(residual);
     }
 
     /// A batch that the limits allow, with as long a residual stream as its tokens have.
@@ -168,11 +90,33 @@ impl Batch {
         limits: &Limits,
         residual: &mut Vec<f32>,
     ) -> Result<Self, Malformed> {
+        let batch = Self::read_part(&mut from, limits)?;
+        let tokens = batch.tokens();
+        from.floats(tokens * limits.width, residual)?;
+        let expected = if batch.fault.is_some() { 0 } else { tokens * limits.width };
+        if residual.len() != expected {
+            return Err(Malformed("a residual stream of another length than its tokens"));
+        }
+        from.end()?;
+        Ok(batch)
+    }
+
+    /// A step that the limits allow, whose residual stream comes later.
+    pub(super) fn read_order(mut from: Reading<'_>, limits: &Limits) -> Result<Self, Malformed> {
+        let batch = Self::read_part(&mut from, limits)?;
+        from.end()?;
+        if batch.purpose != Purpose::Answers || batch.fault.is_some() {
+            return Err(Malformed("a step announced that is none"));
+        }
+        Ok(batch)
+    }
+
+    fn read_part(from: &mut Reading<'_>, limits: &Limits) -> Result<Self, Malformed> {
         let (ticket, answers, changed) = (from.long()?, from.flag()?, from.flag()?);
-        let fault = read_fault(&mut from)?;
+        let fault = read_fault(from)?;
         let runs = from.count(8, LISTED)?;
         let run = |_| {
-            let sequence = sequence(&mut from, limits)?;
+            let sequence = sequence(from, limits)?;
             Ok((sequence, from.words(limits.batch_tokens)?))
         };
         let runs = (0..runs).map(run).collect::<Result<Vec<_>, _>>()?;
@@ -182,7 +126,7 @@ impl Batch {
             return Err(Malformed("a mark of no run"));
         }
         let kept = from.count(12, LISTED)?;
-        let keep = |_| Ok((sequence(&mut from, limits)?, from.size()?));
+        let keep = |_| Ok((sequence(from, limits)?, from.size()?));
         let kept = (0..kept).map(keep).collect::<Result<Vec<_>, _>>()?;
         let purpose = if answers { Purpose::Answers } else { Purpose::Prompt };
         let batch = Self { ticket, purpose, changed, fault, runs, marks, kept };
@@ -190,12 +134,6 @@ impl Batch {
         if tokens > limits.batch_tokens || batch.runs.iter().any(|(_, run)| run.is_empty()) {
             return Err(Malformed("a batch of more tokens than was agreed, or a run of none"));
         }
-        from.floats(tokens * limits.width, residual)?;
-        let expected = if batch.fault.is_some() { 0 } else { tokens * limits.width };
-        if residual.len() != expected {
-            return Err(Malformed("a residual stream of another length than its tokens"));
-        }
-        from.end()?;
         Ok(batch)
     }
 }

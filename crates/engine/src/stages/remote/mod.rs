@@ -12,6 +12,7 @@
 
 mod bytes;
 mod connected;
+mod fault;
 mod frames;
 mod head;
 mod messages;
@@ -46,6 +47,7 @@ pub fn read_as_any(bytes: &[u8]) -> usize {
     let (mut into, from) = (Vec::new(), || bytes::Reading::new(bytes));
     let taken = [
         messages::Batch::read(from(), &limits, &mut into).is_ok(),
+        messages::Batch::read_order(from(), &limits).is_ok(),
         messages::Done::read(from(), &limits, &mut into).is_ok(),
         messages::Ask::read(from(), &limits).is_ok(),
         messages::Replied::read(from(), &limits).is_ok(),

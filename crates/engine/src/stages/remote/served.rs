@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::bytes::{Malformed, Reading, Writing};
+use super::fault::Fault;
 use super::frames::{Channel, FrameReader, FrameWriter, Kind};
-use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, read_numbers};
+use super::messages::{Ask, Batch, Beat, Done, Given, Order, Replied, read_numbers};
 use super::parts::Parts;
 use super::terms::{Agreed, Facts, JoinError, Limits, Terms, welcome};
 use super::{BEAT, LostCause, StageLost};
@@ -20,6 +21,7 @@ use crate::stages::batch::{self, Counted, Failure, Mailbox, Message, Moving, Tic
 use crate::stages::command::{Asked, Command, HeadPlace, Reply};
 use crate::stages::pipeline::spawn;
 use crate::stages::port::Port;
+use crate::stages::wait::Waits;
 use crate::stages::worker::{Fittings, Worker};
 
 /// Messages that may wait for the stage's thread.
@@ -76,12 +78,14 @@ impl Joined {
     /// No threads.
     pub fn serve(self, stage: Stage, model: &Model) -> Result<Ended, EngineError> {
         let Self { agreed, layers, patience } = self;
-        let Agreed { reader, writer, end, address, limits, head } = agreed;
+        let Agreed { reader, writer, end, look, address, limits, head } = agreed;
         let Stage { layers: own, mut backend } = stage;
         let program = &model.program;
         backend.prepare(Arc::clone(program));
         let (sender, inbox) = sync_channel(MESSAGES);
-        let (mailbox, counted) = (Arc::new(Mailbox::default()), Arc::new(Counted::default()));
+        let mailbox = Arc::new(Mailbox::new(Waits::of(backend.rules().spins, 1)));
+        look(mailbox.waits.longest());
+        let counted = Arc::new(Counted::default());
         let session = Arc::new(Session {
             writer: Mutex::new(writer),
             end,
@@ -90,6 +94,7 @@ impl Joined {
             place: HeadPlace { norm: model.final_norm, head: model.head },
             view: backend.sequences().view(),
             parts: Mutex::default(),
+            ahead: Mutex::default(),
             under_way: Mutex::default(),
             mailbox: Arc::clone(&mailbox),
             counted: Arc::clone(&counted),
@@ -143,6 +148,8 @@ struct Session {
     place: HeadPlace,
     view: SequencesView,
     parts: Mutex<Parts>,
+    /// A step that was announced and has not come.
+    ahead: Mutex<Option<Arc<batch::Order>>>,
     under_way: Mutex<Vec<Arc<batch::Order>>>,
     mailbox: Arc<Mailbox>,
     counted: Arc<Counted>,
@@ -269,6 +276,7 @@ impl Session {
             let from = Reading::new(content);
             let taken = match kind {
                 Kind::Batch => self.take_batch(from, to),
+                Kind::Ahead => self.take_ahead(from, to),
                 Kind::Ask => Ask::read(from, &self.limits).map(|ask| self.take_ask(ask, to)),
                 Kind::Forget => {
                     read_numbers(from).map(|numbers| hold(&self.parts).forget(&numbers))
@@ -288,17 +296,17 @@ impl Session {
     fn take_batch(&self, from: Reading<'_>, to: &SyncSender<Message>) -> Result<(), Malformed> {
         let mut residual = self.mailbox.buffer();
         let batch = Batch::read(from, &self.limits, &mut residual)?;
-        let Batch { ticket, purpose, changed, fault, runs, marks, kept } = batch;
-        let order = Arc::new(batch::Order {
-            ticket: Ticket(ticket),
-            runs,
-            purpose,
-            marks,
-            kept,
-            cancelled: AtomicBool::new(false),
-            layers: AtomicUsize::new(0),
-            mailbox: Arc::clone(&self.mailbox),
-        });
+        let (changed, fault) = (batch.changed, batch.fault.clone());
+        let order = match hold(&self.ahead).take() {
+            Some(order) if order.ticket.0 == batch.ticket => {
+                let announced = Batch::of(&order, changed, fault.clone());
+                if announced != batch {
+                    return Err(Malformed("a step that is not the one announced"));
+                }
+                order
+            }
+            _ => self.order(batch),
+        };
         {
             let mut under_way = hold(&self.under_way);
             if under_way.len() >= BATCHES || under_way.iter().any(|it| it.ticket == order.ticket) {
@@ -318,6 +326,30 @@ impl Session {
         // A thread that has ended has said so.
         _ = to.send(Message::Batch(Box::new(moving)));
         Ok(())
+    }
+
+    /// Gives the stage's thread a step that the first process has begun: the stage may do so too.
+    fn take_ahead(&self, from: Reading<'_>, to: &SyncSender<Message>) -> Result<(), Malformed> {
+        let order = self.order(Batch::read_order(from, &self.limits)?);
+        if hold(&self.ahead).replace(Arc::clone(&order)).is_some() {
+            return Err(Malformed("two steps announced, of which neither has come"));
+        }
+        _ = to.send(Message::Ahead(order));
+        Ok(())
+    }
+
+    fn order(&self, batch: Batch) -> Arc<batch::Order> {
+        let Batch { ticket, purpose, runs, marks, kept, .. } = batch;
+        Arc::new(batch::Order {
+            ticket: Ticket(ticket),
+            runs,
+            purpose,
+            marks,
+            kept,
+            cancelled: AtomicBool::new(false),
+            layers: AtomicUsize::new(0),
+            mailbox: Arc::clone(&self.mailbox),
+        })
     }
 
     fn take_cancel(&self, mut from: Reading<'_>) -> Result<(), Malformed> {

@@ -8,8 +8,7 @@ use thiserror::Error;
 
 use super::bytes::{Malformed, Reading, Writing};
 use super::frames::{Channel, FrameReader, FrameWriter, Kind, within};
-use crate::backend::{Backend, PAGE_TOKENS, Room};
-use crate::stages::pipeline::Fixed;
+use crate::backend::{Backend, BatchRules, PAGE_TOKENS, Room};
 
 /// The version of the messages.
 pub const PROTOCOL: u32 = 1;
@@ -74,7 +73,7 @@ impl Limits {
 /// What of a stage's device the first process has to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    pub(in crate::stages) fixed: Fixed,
+    pub(in crate::stages) rules: BatchRules,
     pub(in crate::stages) places: usize,
     pub(in crate::stages) shares_pages: bool,
     /// Tokens of a batch that the stage takes.
@@ -213,10 +212,10 @@ impl Terms {
 impl Facts {
     /// What a device says of itself that takes batches of so many tokens.
     pub fn of(backend: &dyn Backend, batch_tokens: usize) -> Self {
-        let (sequences, fixed) = (backend.sequences(), Fixed::of(backend));
+        let (sequences, rules) = (backend.sequences(), backend.rules());
         let view = sequences.view();
         Self {
-            fixed,
+            rules,
             places: view.places(),
             shares_pages: view.shares_pages(),
             batch_tokens,
@@ -226,7 +225,8 @@ impl Facts {
     }
 
     pub(super) fn write(&self, to: &mut Writing) {
-        let Fixed { cut_tokens, answers_replay, joint_tokens, round_tokens } = self.fixed;
+        let BatchRules { cut_tokens, answers_replay, joint_tokens, round_tokens, spins: _ } =
+            self.rules;
         let Room { pages, states } = self.room;
         let sizes = [
             cut_tokens,
@@ -248,8 +248,10 @@ impl Facts {
         let room = Room { pages: size()?, states: size()? };
         let (answers_replay, shares_pages) = (from.flag()?, from.flag()?);
         from.end()?;
-        let fixed = Fixed { cut_tokens, answers_replay, joint_tokens, round_tokens };
-        Ok(Self { fixed, places, shares_pages, batch_tokens, state_bytes, room })
+        // Its own thread may spin or not: who waits for it here decides by the devices here.
+        let spins = true;
+        let rules = BatchRules { cut_tokens, answers_replay, joint_tokens, round_tokens, spins };
+        Ok(Self { rules, places, shares_pages, batch_tokens, state_bytes, room })
     }
 }
 
@@ -258,6 +260,7 @@ pub(super) struct Agreed {
     pub(super) reader: FrameReader,
     pub(super) writer: FrameWriter,
     pub(super) end: std::sync::Arc<dyn Fn() + Send + Sync>,
+    pub(super) look: std::sync::Arc<dyn Fn(Duration) + Send + Sync>,
     pub(super) address: String,
     pub(super) limits: Limits,
     /// Whether the stage has the head.
@@ -269,7 +272,7 @@ pub(super) struct Agreed {
 /// # Errors
 /// They differ, or the connection failed.
 pub(super) fn ask(channel: Channel, terms: &Terms) -> Result<(Agreed, Facts), JoinError> {
-    let Channel { reader, writer, end, address } = channel;
+    let Channel { reader, writer, end, look, address } = channel;
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
     let facts = within(FIRST, &end, || {
         writer.send(Kind::Hello, |to| terms.write(to))?;
@@ -279,7 +282,7 @@ pub(super) fn ask(channel: Channel, terms: &Terms) -> Result<(Agreed, Facts), Jo
     let batch_tokens = terms.limits.batch_tokens.min(facts.batch_tokens);
     let limits = Limits { batch_tokens, ..terms.limits };
     reader.allow(limits.message_bytes());
-    Ok((Agreed { reader, writer, end, address, limits, head: terms.head }, facts))
+    Ok((Agreed { reader, writer, end, look, address, limits, head: terms.head }, facts))
 }
 
 fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
@@ -300,7 +303,7 @@ fn answered(kind: Kind, content: &[u8]) -> Result<Facts, JoinError> {
 /// # Errors
 /// They differ, or the connection failed.
 pub(super) fn welcome(channel: Channel, terms: &Terms, facts: &Facts) -> Result<Agreed, JoinError> {
-    let Channel { reader, writer, end, address } = channel;
+    let Channel { reader, writer, end, look, address } = channel;
     let (mut reader, mut writer) = (FrameReader::new(reader), FrameWriter::new(writer));
     let limits = within(FIRST, &end, || {
         let (kind, content) = reader.next()?;
@@ -325,5 +328,5 @@ pub(super) fn welcome(channel: Channel, terms: &Terms, facts: &Facts) -> Result<
         Ok(agreed)
     })??;
     reader.allow(limits.message_bytes());
-    Ok(Agreed { reader, writer, end, address, limits, head: terms.head })
+    Ok(Agreed { reader, writer, end, look, address, limits, head: terms.head })
 }

@@ -9,14 +9,14 @@ use store::cache::StoreCounters;
 use text::sampling::{Ranked, Wanted};
 
 use super::bytes::{Reading, Writing};
+use super::fault::Fault;
 use super::frames::{FIRST_BYTES_MAX, FrameReader, FrameWriter, Kind};
 use super::head::HeadOrder;
-use super::messages::{Ask, Batch, Beat, Done, Fault, Given, Order, Replied, write_numbers};
+use super::messages::{Ask, Batch, Beat, Done, Given, Order, Replied, write_numbers};
 use super::read_as_any;
 use super::terms::{Facts, Limits, Terms};
-use crate::backend::{Purpose, Room, SequenceId};
+use crate::backend::{BatchRules, Purpose, Room, SequenceId};
 use crate::model::StageTimes;
-use crate::stages::pipeline::Fixed;
 
 const LIMITS: Limits = Limits {
     sequences: 3,
@@ -121,10 +121,9 @@ fn terms() -> Terms {
 }
 
 fn facts() -> Facts {
-    let fixed =
-        Fixed { cut_tokens: 1, answers_replay: true, joint_tokens: 0, round_tokens: usize::MAX };
+    let rules = BatchRules { round_tokens: usize::MAX, spins: true, ..BatchRules::default() };
     let room = Room { pages: 1, states: 2 };
-    Facts { fixed, places: 3, shares_pages: true, batch_tokens: 9, state_bytes: 40, room }
+    Facts { rules, places: 3, shares_pages: true, batch_tokens: 9, state_bytes: 40, room }
 }
 
 fn beat() -> Beat {

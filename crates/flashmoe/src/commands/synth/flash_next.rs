@@ -33,6 +33,32 @@ pub(super) fn tiny() -> Value {
     shape([256, 4, 4, 2, 64], [2, 4, 64], [16, 4, 128], 512)
 }
 
+/// Streams of hyper-connections, the indexer, rows of n-grams and the rotation: the same for every shape.
+fn streams_and_rows() -> Value {
+    json!({
+        "hc_count": 4,
+        "hc_lowrank": 64,
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 32,
+        "indexer_budget": 32,
+        "indexer_compress_ratio": 4,
+        "ple_layer_ids": [2],
+        "ple_embed_dim": 256,
+        "ple_conv_kernel_size": 4,
+        "ngram_size": 3,
+        "heads_per_ngram": 4,
+        "ngram_vocab_size_base": 2000,
+        "make_ngram_vocab_size_divisible_by": 16,
+        "split_ngram_parts": 4,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000_000,
+            "partial_rotary_factor": 0.25,
+        },
+    })
+}
+
 /// `[hidden, layers, heads, kv heads, head size]`, `[key heads, value heads, head size]` of the delta layers,
 /// `[experts, top-k, width]`, vocabulary; the rest is small.
 fn shape(
@@ -73,29 +99,7 @@ fn shape(
         "hidden_act": "silu",
         "eos_token_id": 0,
     });
-    let streams_and_rows = json!({
-        "hc_count": 4,
-        "hc_lowrank": 64,
-        "indexer_n_heads": 4,
-        "indexer_kv_heads": 1,
-        "indexer_head_dim": 32,
-        "indexer_budget": 32,
-        "indexer_compress_ratio": 4,
-        "ple_layer_ids": [2],
-        "ple_embed_dim": 256,
-        "ple_conv_kernel_size": 4,
-        "ngram_size": 3,
-        "heads_per_ngram": 4,
-        "ngram_vocab_size_base": 2000,
-        "make_ngram_vocab_size_divisible_by": 16,
-        "split_ngram_parts": 4,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10_000_000,
-            "partial_rotary_factor": 0.25,
-        },
-    });
-    for (key, value) in streams_and_rows.as_object().into_iter().flatten() {
+    for (key, value) in streams_and_rows().as_object().into_iter().flatten() {
         text[key] = value.clone();
     }
     json!({

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use engine::EngineError;
 use engine::backend::{
-    Backend, Cancel, Purpose, Run, SequenceId, Sequences, SnapshotPart, Suspended,
+    Backend, BatchRules, Cancel, Incoming, Purpose, Run, SequenceId, Sequences, SnapshotPart,
+    Suspended,
 };
 use engine::model::program::{Program, Stage};
 use engine::weights::{MatrixId, TableId, VectorId};
@@ -163,8 +164,10 @@ macro_rules! questions {
 }
 
 impl Backend for Faulty {
-    fn joint_tokens(&self) -> usize {
-        self.joint.unwrap_or_else(|| self.inner.joint_tokens())
+    fn rules(&self) -> BatchRules {
+        self.trip.at("rules", When::Before);
+        let rules = self.inner.rules();
+        BatchRules { joint_tokens: self.joint.unwrap_or(rules.joint_tokens), ..rules }
     }
 
     operations! {
@@ -173,7 +176,7 @@ impl Backend for Faulty {
         fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
         fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError>;
         fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError>;
-        fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError>;
+        fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError>;
         fn suspend(&mut self) -> Option<Suspended>;
         fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
         fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;
@@ -191,9 +194,6 @@ impl Backend for Faulty {
 
     questions! {
         fn sequences(&self) -> &Sequences;
-        fn cut_tokens(&self) -> usize;
-        fn round_tokens(&self) -> usize;
-        fn answers_replay(&self) -> bool;
         fn check_files(&self) -> Result<(), EngineError>;
         fn counters(&self) -> StoreCounters;
     }

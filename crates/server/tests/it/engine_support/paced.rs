@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use engine::EngineError;
 use engine::backend::{
-    Backend, Cancel, Purpose, Run, SequenceId, Sequences, SnapshotPart, Suspended,
+    Backend, Cancel, Incoming, Purpose, Run, SequenceId, Sequences, SnapshotPart, Suspended,
 };
 use engine::model::program::{Program, Stage};
 use engine::weights::{MatrixId, VectorId};
@@ -109,7 +109,7 @@ impl Backend for Paced {
         self.inner.read_residual(to)
     }
 
-    fn write_residual(&mut self, from: &[f32]) -> Result<(), EngineError> {
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
         self.inner.write_residual(from)
     }
 

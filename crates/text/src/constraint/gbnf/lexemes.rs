@@ -116,31 +116,45 @@ fn lexemes(grammar: &Flat, split: &BTreeSet<usize>) -> (Vec<Lexeme>, Vec<usize>)
     (found, large)
 }
 
-/// Finds what may come behind each lexeme: the usual sets `first` and `follow`, until nothing changes.
-fn follow(grammar: &Flat, split: &BTreeSet<usize>, lexemes: &mut [Lexeme]) {
-    let rules = rules(grammar, split);
-    let mut first = vec![(Characters::default(), false); grammar.rules.len()];
-    let begins =
-        |operand: &Expression, first: &[(Characters, bool)], lexemes: &[Lexeme]| match apart(
-            operand, grammar, split,
-        ) {
-            Some(rule) => first[rule].clone(),
-            None => lexemes
-                .iter()
-                .find(|lexeme| lexeme.expression == *operand)
-                .map(|lexeme| (lexeme.first.clone(), lexeme.automaton.nullable))
-                .unwrap_or_default(),
-        };
+/// What a rule may begin with, and whether it may be empty.
+type First = (Characters, bool);
+
+/// What an operand begins with, as far as it is known.
+fn begins(
+    operand: &Expression,
+    grammar: &Flat,
+    split: &BTreeSet<usize>,
+    first: &[First],
+    lexemes: &[Lexeme],
+) -> First {
+    match apart(operand, grammar, split) {
+        Some(rule) => first[rule].clone(),
+        None => lexemes
+            .iter()
+            .find(|lexeme| lexeme.expression == *operand)
+            .map(|lexeme| (lexeme.first.clone(), lexeme.automaton.nullable))
+            .unwrap_or_default(),
+    }
+}
+
+/// The usual sets `first` of the rules above lexemes, by rule: added to until nothing changes.
+fn first(
+    grammar: &Flat,
+    split: &BTreeSet<usize>,
+    rules: &BTreeSet<usize>,
+    lexemes: &[Lexeme],
+) -> Vec<First> {
+    let mut first = vec![First::default(); grammar.rules.len()];
     let mut changed = true;
     while changed {
         changed = false;
-        for &rule in &rules {
+        for &rule in rules {
             let expression = &grammar.rules[rule];
-            let (mut set, mut nullable) = (Characters::default(), false);
+            let (mut set, mut nullable) = First::default();
             match expression {
                 Expression::Choice(_) => {
                     for operand in operands(expression) {
-                        let (begin, empty) = begins(&operand, &first, lexemes);
+                        let (begin, empty) = begins(&operand, grammar, split, &first, lexemes);
                         set.add(&begin);
                         nullable |= empty;
                     }
@@ -148,7 +162,7 @@ fn follow(grammar: &Flat, split: &BTreeSet<usize>, lexemes: &mut [Lexeme]) {
                 _ => {
                     nullable = true;
                     for operand in operands(expression) {
-                        let (begin, empty) = begins(&operand, &first, lexemes);
+                        let (begin, empty) = begins(&operand, grammar, split, &first, lexemes);
                         if nullable {
                             set.add(&begin);
                         }
@@ -161,8 +175,15 @@ fn follow(grammar: &Flat, split: &BTreeSet<usize>, lexemes: &mut [Lexeme]) {
             first[rule].1 = nullable;
         }
     }
+    first
+}
+
+/// Finds what may come behind each lexeme: the usual sets `follow`, added to until nothing changes.
+fn follow(grammar: &Flat, split: &BTreeSet<usize>, lexemes: &mut [Lexeme]) {
+    let rules = rules(grammar, split);
+    let first = first(grammar, split, &rules, lexemes);
     let mut behind = vec![Characters::default(); grammar.rules.len()];
-    changed = true;
+    let mut changed = true;
     while changed {
         changed = false;
         for &rule in &rules {
@@ -181,7 +202,7 @@ fn follow(grammar: &Flat, split: &BTreeSet<usize>, lexemes: &mut [Lexeme]) {
                     changed |= lexeme.follow.add(&after);
                 }
                 if !matches!(expression, Expression::Choice(_)) {
-                    let (begin, nullable) = begins(operand, &first, lexemes);
+                    let (begin, nullable) = begins(operand, grammar, split, &first, lexemes);
                     if !nullable {
                         after = Characters::default();
                     }

@@ -163,13 +163,11 @@ impl Mailbox {
     pub(super) fn take(&self, patience: Duration) -> Option<Box<Moving>> {
         let until = Instant::now() + patience;
         let layers = self.layers.load(Ordering::Relaxed);
-        if !patience.is_zero() {
-            let changed = || {
-                let ended = self.ended.load(Ordering::Relaxed) > 0;
-                (ended || self.layers.load(Ordering::Relaxed) != layers).then_some(())
-            };
-            _ = self.waits.look(changed);
-        }
+        let changed = || {
+            let ended = self.ended.load(Ordering::Relaxed) > 0;
+            (ended || self.layers.load(Ordering::Relaxed) != layers).then_some(())
+        };
+        _ = self.waits.at_most(patience).look(changed);
         let mut done = hold(&self.done);
         loop {
             if let Some(moving) = done.pop_front() {

@@ -32,6 +32,11 @@ impl Waits {
         self.0
     }
 
+    /// The same, but no longer than `time`.
+    pub(super) fn at_most(self, time: Duration) -> Self {
+        Self(self.0.min(time))
+    }
+
     /// Looks until `found` gives something; `None` once it has looked for long enough, and at once where threads sleep.
     pub(super) fn look<T>(self, mut found: impl FnMut() -> Option<T>) -> Option<T> {
         if self.0.is_zero() {
@@ -76,6 +81,17 @@ mod tests {
         assert_eq!(Waits::with_cores(true, 2, 4), Waits(LONGEST));
         assert_eq!(Waits::with_cores(true, 2, 3), Waits::default());
         assert_eq!(Waits::with_cores(false, 2, 64), Waits::default());
+    }
+
+    #[test]
+    fn nothing_is_looked_for_longer_than_allowed() {
+        let began = Instant::now();
+        assert_eq!(
+            Waits(Duration::from_secs(60)).at_most(Duration::from_millis(2)).look(|| None::<()>),
+            None
+        );
+        assert!(began.elapsed() >= Duration::from_millis(2));
+        assert_eq!(Waits(LONGEST).at_most(Duration::ZERO), Waits::default());
     }
 
     #[test]

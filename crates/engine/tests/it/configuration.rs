@@ -159,9 +159,6 @@ pub(crate) fn is_campaign() -> bool {
     std::env::var_os("FLASHMOE_CAMPAIGN").is_some()
 }
 
-/// Families that are read.
-const FAMILIES: usize = 19;
-
 /// Of how many values one is tried in the ordinary run.
 const PART: usize = 6;
 
@@ -378,7 +375,7 @@ fn no_value_is_taken_for_something_else() {
     let wrong: Vec<&str> = found.iter().flat_map(|it| &it.wrong).map(String::as_str).collect();
     assert!(wrong.is_empty(), "{counts}\n{}", wrong.join("\n"));
     assert!(families.values().all(|&tried| tried >= 700), "too few were tried: {families:?}");
-    assert_eq!(families.len(), FAMILIES, "every family that is read: {families:?}");
+    assert_eq!(families.len(), Family::ALL.len(), "every family that is read: {families:?}");
 }
 
 /// Two values for one thing are refused, whichever is the reader's.

@@ -75,7 +75,7 @@ impl Worker {
     /// Begins the step that was announced, and awaits it. What comes meanwhile waits until the step has ended here: the
     /// device is as for any step, so that nothing else may use it.
     pub(super) fn begin_coming(&mut self) {
-        if !self.may_compute() {
+        if self.holds.is_some() {
             return;
         }
         let Some((order, crossing)) = self.coming.take() else { return };

@@ -72,7 +72,7 @@ pub(super) struct Worker {
     /// What came while a step that was begun ahead was awaited, at most as many as the inbox takes.
     pub(super) deferred: VecDeque<Message>,
     /// The finished batch whose logits may be asked for: the device computes no other.
-    holds: Option<Ticket>,
+    pub(super) holds: Option<Ticket>,
     /// Sequences that a failure has left in between, and whether that was a panic.
     undefined: Vec<(SequenceId, bool)>,
     /// Why the device cannot be used any more.
@@ -135,11 +135,6 @@ impl Worker {
             let Ok(message) = self.receive() else { return };
             self.take(message);
         }
-    }
-
-    /// Whether the device has no batch of which something may be asked.
-    pub(super) fn may_compute(&self) -> bool {
-        self.holds.is_none()
     }
 
     /// Whether no batch waits here to be computed.

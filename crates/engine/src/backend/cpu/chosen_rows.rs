@@ -53,40 +53,25 @@ impl CpuBackend {
     ) {
         let index = self.config.index.expect("a layer with an indexer has a shape");
         let mut choice = self.index.take().expect("a model with such layers has room for them");
-        let mut scratch = self.latent.take().expect("a model with such layers has room for them");
         if let Some(indexer) = indexer {
             self.turn_row_queries(&index, &mut choice);
             for run in 0..self.spans.len() {
                 self.append_row_keys(layer, &index, indexer, self.spans[run], &mut choice);
             }
         }
-        let (tokens, step) = (self.tokens.len(), scratch.step());
-        for first in (0..tokens).step_by(step) {
-            let count = step.min(tokens - first);
-            self.cache_rows(&mut scratch, weights, first, count);
-            self.absorb_queries(&mut scratch, weights, first, count);
-            for run in 0..self.spans.len() {
-                let span = self.spans[run];
-                let begin = span.first.max(first);
-                let end = (span.first + span.tokens).min(first + count);
-                if begin >= end {
-                    continue;
-                }
-                self.append_rows_of(&scratch, layer, span, begin..end);
-                // Tokens that see all rows come first.
-                let all = (index.budget + span.first).saturating_sub(span.position);
-                let all = all.clamp(begin, end);
-                if begin < all {
-                    self.attend_all_rows(&mut scratch, layer, span, begin..all, first);
-                }
-                for token in all..end {
-                    self.choose_rows(layer, &index, indexer.is_some(), (span, token), &mut choice);
-                    self.attend_chosen_rows(&mut scratch, &mut choice, layer, (span, token), first);
-                }
+        self.run_rows(layer, weights, |it, scratch, span, tokens, first| {
+            // Tokens that see all rows come first.
+            let all = (index.budget + span.first).saturating_sub(span.position);
+            let all = all.clamp(tokens.start, tokens.end);
+            if tokens.start < all {
+                it.attend_all_rows(scratch, layer, span, tokens.start..all, first);
             }
-            self.expand_values(&mut scratch, weights, first, count);
-        }
-        (self.latent, self.index) = (Some(scratch), Some(choice));
+            for token in all..tokens.end {
+                it.choose_rows(layer, &index, indexer.is_some(), (span, token), &mut choice);
+                it.attend_chosen_rows(scratch, &mut choice, layer, (span, token), first);
+            }
+        });
+        self.index = Some(choice);
     }
 
     /// Rotates the indexer's queries.

@@ -86,11 +86,6 @@ struct Ends {
 }
 
 impl LatentScratch {
-    /// Tokens that go together.
-    pub(super) fn step(&self) -> usize {
-        self.sizes.tokens
-    }
-
     /// Queries that meet rows, and what becomes of them, of some tokens by number.
     pub(super) fn sides(&mut self, tokens: Range<usize>) -> (&[f32], &mut [f32]) {
         let width = self.sizes.heads * self.sizes.row();
@@ -162,6 +157,19 @@ impl LatentScratch {
 
 impl CpuBackend {
     pub(super) fn run_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
+        self.run_rows(layer, weights, |it, scratch, span, tokens, first| {
+            it.attend_all_rows(scratch, layer, span, tokens, first);
+        });
+    }
+
+    /// Latent attention where `attend` lets queries meet rows: those of tokens of a span, whose first in the scratch is
+    /// the token `first` of the batch.
+    pub(super) fn run_rows(
+        &mut self,
+        layer: LayerId,
+        weights: &LatentAttention,
+        mut attend: impl FnMut(&mut Self, &mut LatentScratch, Span, Range<usize>, usize),
+    ) {
         let mut scratch = self.latent.take().expect("a model with such layers has room for them");
         let tokens = self.tokens.len();
         for first in (0..tokens).step_by(scratch.sizes.tokens) {
@@ -174,7 +182,7 @@ impl CpuBackend {
                 let end = (span.first + span.tokens).min(first + count);
                 if begin < end {
                     self.append_rows_of(&scratch, layer, span, begin..end);
-                    self.attend_all_rows(&mut scratch, layer, span, begin..end, first);
+                    attend(self, &mut scratch, span, begin..end, first);
                 }
             }
             self.expand_values(&mut scratch, weights, first, count);
@@ -183,7 +191,7 @@ impl CpuBackend {
     }
 
     /// Norms and rotates the rows in `Key`.
-    pub(super) fn cache_rows(
+    fn cache_rows(
         &mut self,
         scratch: &mut LatentScratch,
         weights: &LatentAttention,
@@ -210,7 +218,7 @@ impl CpuBackend {
     }
 
     /// Makes the queries that meet cached rows.
-    pub(super) fn absorb_queries(
+    fn absorb_queries(
         &mut self,
         scratch: &mut LatentScratch,
         weights: &LatentAttention,
@@ -255,7 +263,7 @@ impl CpuBackend {
     }
 
     /// Appends the rows of some tokens of a span, which are in `Key`, to the layer's cache.
-    pub(super) fn append_rows_of(
+    fn append_rows_of(
         &mut self,
         scratch: &LatentScratch,
         layer: LayerId,
@@ -288,7 +296,7 @@ impl CpuBackend {
     }
 
     /// Makes the heads' values of the sums of rows.
-    pub(super) fn expand_values(
+    fn expand_values(
         &mut self,
         scratch: &mut LatentScratch,
         weights: &LatentAttention,

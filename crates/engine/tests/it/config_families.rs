@@ -1,4 +1,4 @@
-//! Models of the families of which none is committed: their files but for the data, written by a list of tensors
+//! Models of the families that have no committed one: their files but for the data, written by a list of tensors
 //! (config_families.txt). What a configuration means is seen from headers.
 
 use std::fs::{self, File};

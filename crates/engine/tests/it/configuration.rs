@@ -1,6 +1,6 @@
 //! Goal: no value of a configuration is misread in silence. Method: every key that the reader's table knows, and
 //! every other one that a committed model has, is given every type and range, wherever it can stand, in every
-//! committed model and in one of each family of which none is committed.
+//! committed model, and in one of each family that has no committed model.
 //! Each value must be refused in one line that names file and key, or leave the model exactly what it was, or be one
 //! that the key's declaration says to be another model: in range where nothing else decides the same, null or absent
 //! where that is declared, as what it is declared to mean.

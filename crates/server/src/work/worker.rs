@@ -103,7 +103,7 @@ impl Drop for StopAtEnd {
         let asked = self.0.is_stopping();
         self.0.begin_to_stop();
         let mut status = self.0.status();
-        // An engine that broke has stopped by itself, whoever asked afterwards.
+        // An engine that broke has stopped by itself, also if it was asked to afterwards.
         if !asked || status.failing != Some(Failing::Broken) {
             status.failing = Some(if asked { Failing::Ended } else { Failing::Broken });
         }

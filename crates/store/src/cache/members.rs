@@ -35,7 +35,7 @@ pub(super) struct Member {
     pub(super) taken: bool,
     /// Its read was under way when it asked for it, so that a failure says nothing of one that begins now.
     pub(super) joined: bool,
-    /// Such a read has failed: the next one counts, whoever begins it.
+    /// Such a read has failed: the next one counts, by whichever visit.
     repeated: bool,
 }
 

@@ -332,7 +332,7 @@ impl Session {
     fn take_ahead(&self, from: Reading<'_>, to: &SyncSender<Message>) -> Result<(), Malformed> {
         let order = self.order(Batch::read_order(from, &self.limits)?);
         if hold(&self.ahead).replace(Arc::clone(&order)).is_some() {
-            return Err(Malformed("two steps announced, of which neither has come"));
+            return Err(Malformed("a step announced before the last one came"));
         }
         _ = to.send(Message::Ahead(order));
         Ok(())

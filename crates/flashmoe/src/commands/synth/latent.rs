@@ -164,7 +164,7 @@ pub(super) fn glm_52() -> Value {
     with(glm_5(), others)
 }
 
-/// GLM-5 of four layers that run anywhere, of which the last two share a choice.
+/// GLM-5 of four layers that run anywhere; the last two share a choice.
 pub(super) fn tiny_rows() -> Value {
     let others = json!({
         "model_type": "glm_moe_dsa",

@@ -28,7 +28,7 @@ pub(super) fn enter_told_apart(entries: &mut Entries<'_>) -> Result<(), FormatEr
     enter(entries)
 }
 
-/// Takes the keys of architectures with an indexer. Which layers have one is told by a key that files since GLM-5.2
+/// Takes the keys of architectures with an indexer. Which layers have one is said by a key that files since GLM-5.2
 /// have; in others by their tensors.
 pub(super) fn enter_chosen_rows(
     entries: &mut Entries<'_>,

@@ -5,14 +5,15 @@
     bench/serve/agent_day.py http://127.0.0.1:8766 [--first 33000] [--turns 10] [--new 500] [--answer 300]
 
 Prompts are random token ids, and each turn's prompt is the last one, what was answered, and new ids: the server finds
-the conversation that it kept, as it does for an agent. What stands for an answer in the next prompt is its text as ids;
-a random network's text does not always give its ids again, and then a turn computes up to new + answer tokens. Per
-turn: seconds to the first token, tokens computed, tokens a second of the answer. With several --agents, once all have
-their first answer: turns a minute, times to the first token, tokens by the wall clock. Only the standard library is
-used.
+the conversation that it kept, as it does for an agent. What stands for an answer in the next prompt is its text as ids.
+Answers do not end before their length, as those of a random network would. On a GPU a turn computes the last answer
+too, whose rows a prompt has other bits of. Per turn: seconds to the first token, tokens computed, tokens a second of
+the answer. With several --agents, once all have their first answer: turns a minute, times to the first token, tokens by
+the wall clock. Only the standard library is used.
 """
 
 import argparse
+import concurrent.futures
 import http.client
 import json
 import random
@@ -27,17 +28,25 @@ def post(server, path, body):
     response = connection.getresponse()
     answer = json.loads(response.read())
     if response.status != 200:
-        raise SystemExit(f"status {response.status}: {answer}")
+        raise RuntimeError(f"status {response.status}: {answer}")
     return answer
 
 
 def day(server, options, seed, firsts, counts):
     """One agent's turns; appends times to the first token of all turns but the first, and tokens answered."""
+    try:
+        turns(server, options, seed, firsts, counts)
+    except BaseException:
+        options.ready.abort()
+        raise
+
+
+def turns(server, options, seed, firsts, counts):
     pick = random.Random(seed)
     ids = [pick.randrange(100, 4000) for _ in range(options.first)]
     for turn in range(options.turns + 1):
         began = time.monotonic()
-        body = {"model": "any", "prompt": ids, "max_tokens": options.answer, "temperature": 0}
+        body = {"model": "any", "prompt": ids, "max_tokens": options.answer, "temperature": 0, "ignore_eos": True}
         answer = post(server, "/v1/completions", body)
         times = answer["timings"]
         first = (times.get("queued_ms", 0) + times["prompt_ms"]) / 1e3
@@ -71,14 +80,9 @@ def main():
     options.ready = threading.Barrier(options.agents)
     server = urllib.parse.urlparse(options.url).netloc
     firsts, counts = [], []
-    agents = [
-        threading.Thread(target=day, args=(server, options, options.seed + n, firsts, counts))
-        for n in range(options.agents)
-    ]
-    for agent in agents:
-        agent.start()
-    for agent in agents:
-        agent.join()
+    with concurrent.futures.ThreadPoolExecutor(options.agents) as pool:
+        seeds = [options.seed + n for n in range(options.agents)]
+        list(pool.map(lambda seed: day(server, options, seed, firsts, counts), seeds))
     if options.agents > 1 and counts:
         wall = max(end for _, _, end in counts) - min(began for _, began, _ in counts)
         firsts.sort()

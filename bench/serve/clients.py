@@ -10,6 +10,7 @@ Arms are interleaved: every round runs each number of clients once. Only the sta
 """
 
 import argparse
+import concurrent.futures
 import http.client
 import json
 import random
@@ -36,7 +37,7 @@ def open_stream(server, request):
     connection.request("POST", "/v1/chat/completions", json.dumps(request), headers)
     response = connection.getresponse()
     if response.status != 200:
-        raise SystemExit(f"status {response.status}: {response.read().decode()}")
+        raise RuntimeError(f"status {response.status}: {response.read().decode()}")
     return connection, response
 
 
@@ -79,12 +80,10 @@ def decode(server, options):
             seeds = lasting(server, options, 100_000 * round_number + 1000 * clients, clients)
             results = []
             requests = [body(options.kept, options.tokens, seed) for seed in seeds]
-            threads = [threading.Thread(target=ask, args=(server, r, results)) for r in requests]
             began = time.monotonic()
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+                # A refused client ends the measurement: its thread alone would end unseen.
+                list(pool.map(lambda request: ask(server, request, results), requests))
             wall = time.monotonic() - began
             figures = [last["timings"] for last in results]
             rate = sum((t["predicted_n"] - 1) / t["predicted_ms"] * 1e3 for t in figures)

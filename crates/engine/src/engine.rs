@@ -21,7 +21,7 @@ use crate::drafts::{DraftCounters, DraftRoom, Drafter, StepTimes};
 use crate::model::config::ModelConfig;
 use crate::model::{Clock, Model, StageTimes};
 use crate::stages::{self, PutAside, Stages, Ticket, run_layer};
-use text::sampling::{Ranked, Sampler};
+use text::sampling::{Mask, Ranked, Sampler};
 
 /// What a prefill in progress reports: `tokens` of `total` are done, counting a chunk in progress by the
 /// layers it has passed.
@@ -373,23 +373,29 @@ impl Engine {
         chosen
     }
 
-    /// Draws the token after one of the last batch where its logits can stay on the device for that; `None` where
-    /// the sampler has to see them. The token is the same either way.
+    /// Draws the token after one of the last batch, of all or of those that a mask allows, where its logits can stay on
+    /// the device for that; `None` where the sampler has to see them. The token is the same either way.
     pub fn draw(
         &mut self,
         token: usize,
         sampler: &mut Sampler,
+        allowed: Option<&Mask>,
     ) -> Option<Result<u32, EngineError>> {
         if sampler.takes_most_likely() {
-            return self.most_likely(token);
+            let best = self.most_likely(token)?;
+            // The most likely of all is the most likely of those that it is one of.
+            let refused = |mask: &Mask| best.as_ref().is_ok_and(|&best| !mask.allows(best));
+            if !allowed.is_some_and(refused) {
+                return Some(best);
+            }
         }
         let (norm, head) = (self.model.final_norm, self.model.head);
-        let wanted = sampler.wants()?;
+        let wanted = sampler.wants(allowed.is_some())?;
         if let Err(error) = self.backend.rank(token, norm, head, wanted, &mut self.ranked)? {
             return Some(Err(error));
         }
         let read = |start, out: &mut [f32]| self.backend.ranked_logits(start, out);
-        sampler.sample_ranked(&self.ranked, read).transpose()
+        sampler.sample_ranked(&self.ranked, allowed, read).transpose()
     }
 
     /// Where the time of all passes went, of prompts and of answers.

@@ -147,7 +147,7 @@ pub fn generate(
     while left > 0 {
         let held = engine.sequence_length(sequence) - drafts.len();
         let free = drafts.is_empty() && calls.as_ref().is_none_or(|watch| !watch.in_call());
-        let chosen = if free { engine.draw(row, &mut sampler) } else { None };
+        let chosen = if free { engine.draw(row, &mut sampler, None) } else { None };
         let mut chosen = chosen.transpose()?;
         let logits = match chosen {
             Some(_) => &mut [],

@@ -359,6 +359,35 @@ const Q8_KEYS: usize = 32;
 /// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
 const STEP_FIXED_BYTES: usize = 4096;
 
+/// Tokens of a prompt whose attention is launched together. A run of few tokens has too few blocks for the device; where
+/// the parts of its context are blocks of their own, as many tokens go together as `scratch` has room for, to the same
+/// bits. A whole prompt of 128 tokens after 30,000 takes 29 ms instead of 53, of 500 67.5 instead of 76.7 (H200).
+fn tokens_at_once(
+    stream: &Stream,
+    shape: &AttentionShape,
+    kv_type: KvType,
+    places: &TokenPlaces,
+    scratch: usize,
+) -> usize {
+    let tokens = places.positions.len();
+    let division = Division::tensor_cores(stream, shape, kv_type, tokens, false);
+    let Some(division) = division.filter(|division| division.in_parts) else { return tokens };
+    let (parts, step) = (places.end.div_ceil(CHUNK_PART), division.tokens_per_block);
+    let fits = scratch / (shape.query_heads * parts * (shape.dim + 2)).max(1);
+    let group = if fits < step { fits } else { fits / step * step };
+    if group == 0 || group >= tokens {
+        return tokens;
+    }
+    let waves = |tokens: usize, parts: usize| {
+        let blocks = tokens.div_ceil(step) * division.grid.1 * division.grid.2 * parts;
+        blocks.div_ceil(stream.device().info().multiprocessors)
+    };
+    // A wave of whole contexts lasts as long as one wave for each part. Parts are written and joined in addition: 720
+    // tokens by a fifth fewer waves took longer.
+    let apart = tokens.div_ceil(group) * waves(group, parts);
+    if 4 * apart < 3 * waves(tokens, 1) * parts { group } else { tokens }
+}
+
 /// `out` = causal attention of `query` over what is visible of the cache, which holds the tokens' own keys and values.
 /// `scratch` has [`attend_scratch`] values when tokens are runs of their own, [`chunk_scratch`] for short prompts.
 ///
@@ -366,6 +395,32 @@ const STEP_FIXED_BYTES: usize = 4096;
 /// The device failed.
 #[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn attend(
+    stream: &Stream,
+    shape: &AttentionShape,
+    places: &TokenPlaces,
+    cache: &KeyValueCache,
+    query: Span<f32>,
+    out: Span<f32>,
+    scratch: Span<f32>,
+    visible: Visible,
+) -> Result<(), CudaError> {
+    let (tokens, width) = (places.positions.len(), shape.query_heads * shape.dim);
+    let at_once = match places.single || visible.window.is_some() {
+        true => tokens,
+        false => tokens_at_once(stream, shape, cache.kv_type, places, scratch.len()),
+    };
+    for start in (0..tokens).step_by(at_once.max(1)) {
+        let count = at_once.min(tokens - start);
+        let part = |span: &Span<f32>| span.part(start * width, count * width);
+        let mut of = places.part(start, count);
+        of.end = places.end.saturating_sub(tokens - start - count);
+        attend_run(stream, shape, &of, cache, part(&query), part(&out), scratch, visible)?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
+fn attend_run(
     stream: &Stream,
     shape: &AttentionShape,
     places: &TokenPlaces,

@@ -2,7 +2,7 @@
 
 use engine::backend::cpu::KvType;
 use engine::backend::{Run, Uncancelled};
-use text::sampling::{Sampler, SamplingOptions};
+use text::sampling::{Mask, Sampler, SamplingOptions};
 
 use super::support::{ALL, CHUNK, MIXERS, adapter, engine, opened};
 
@@ -40,9 +40,22 @@ fn the_device_draws_what_the_host_would() {
                     let mut both = [None, None];
                     for way in [step as usize % 2, 1 - step as usize % 2] {
                         let sampler = if way == 0 { &mut greedy } else { &mut ours };
-                        both[way] = Some(engine.draw(at, sampler).unwrap().unwrap());
+                        both[way] = Some(engine.draw(at, sampler, None).unwrap().unwrap());
                     }
+                    // The most likely is forbidden, and every third token: what is left is drawn there as well.
+                    let not = [both[0].unwrap()]
+                        .into_iter()
+                        .chain((0..config.vocabulary as u32).step_by(3));
+                    let mask = Mask::all(config.vocabulary).without(&not.collect::<Vec<_>>());
+                    let [mut ours, mut masked] = samplers(options(5 + 20 * at, step));
+                    let under = [&mut greedy, &mut ours]
+                        .map(|sampler| engine.draw(at, sampler, Some(&mask)).unwrap().unwrap());
                     let mut logits = engine.logits(&[at]).unwrap().to_vec();
+                    for (sampler, found) in [&mut first, &mut masked].into_iter().zip(under) {
+                        let row = &mut logits.clone();
+                        let expected = sampler.sample_allowed(row, &[], Some(&mask)).unwrap().token;
+                        assert_eq!(found, expected, "{context}: under a mask");
+                    }
                     let expected = first.sample(&mut logits.clone(), &[]).unwrap().token;
                     assert_eq!(both[0], Some(expected), "{context}: most likely");
                     let expected = theirs.sample(&mut logits, &[]).unwrap().token;

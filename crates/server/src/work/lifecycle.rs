@@ -48,10 +48,12 @@ impl Scheduler {
 
     /// Starts waiting jobs while there are sequences for them.
     pub(super) fn admit(&mut self) {
-        while self.active.len() < self.sequences {
+        loop {
             let waiting = {
                 let mut queue = self.shared.queue();
-                let waiting = queue.next(|waiting| self.may_start(waiting));
+                let is_room = self.active.len() < self.sequences;
+                let waiting = queue.next(|waiting| is_room && self.may_start(waiting));
+                queue.running = self.active.len() + usize::from(waiting.is_some());
                 self.status.queued = queue.len();
                 waiting
             };

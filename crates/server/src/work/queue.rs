@@ -50,6 +50,9 @@ pub(super) struct Queue {
     turns: u64,
     /// What clients asked of slots.
     pub(super) orders: VecDeque<SlotOrder>,
+    /// Jobs that run, when the engine's thread was last here: between two of its batches many may come at once, and
+    /// those for whom there are sequences do not wait.
+    pub(super) running: usize,
 }
 
 impl Queue {

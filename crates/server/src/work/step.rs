@@ -167,7 +167,7 @@ impl Scheduler {
             }
             let token = self.active[rows.index].draw(&mut self.engine, rows.first)?;
             let sampled = token.map(|token| (Sampled { token, logprob: None }, Vec::new()));
-            Some(Outcome::Drawn(sampled.map_err(Fault::from)))
+            Some(Outcome::Drawn(sampled))
         };
         let mut outcomes: Vec<_> = rows.iter().map(on_device).collect();
         let left: Vec<usize> = (0..rows.len()).filter(|&at| outcomes[at].is_none()).collect();

@@ -390,7 +390,7 @@ impl Worker for EngineWorker {
             let mut queue = self.shared.queue();
             queue.purge();
             let waiting = queue.len();
-            if waiting >= self.options.queue {
+            if waiting + queue.running >= slots + self.options.queue {
                 drop(queue);
                 self.shared.status().refused += 1;
                 let retry_after = Duration::from_secs(10);

@@ -318,6 +318,21 @@ fn the_queue_is_bounded_and_side_jobs_wait() {
 }
 
 #[test]
+fn all_that_come_at_once_and_for_whom_there_are_sequences_are_taken() {
+    let (sequences, queue) = (4, 1);
+    let worker = worker(&Setting { sequences, queue, context: 4096, ..Setting::default() });
+    // While the engine's thread is in a batch it takes none of them.
+    let text = (0..600).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+    let jobs = (0..sequences + queue)
+        .map(|n| job(&worker, &conversation("", &[&format!("{n} {text}")]), 2000));
+    let tickets: Vec<_> =
+        jobs.collect::<Vec<_>>().into_iter().map(|job| worker.submit(job)).collect();
+    assert!(tickets.iter().all(Result::is_ok), "four run and one waits");
+    let refused = worker.submit(job(&worker, &conversation("", &["One more."]), 4));
+    assert!(matches!(refused, Err(Refusal::QueueFull { .. })), "{refused:?}");
+}
+
+#[test]
 fn tools_stop_strings_limits_and_probabilities() {
     let worker = worker(&Setting::default());
     let plain = ask(&worker, job(&worker, &conversation("", &["Count to five."]), 40));

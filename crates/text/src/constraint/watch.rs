@@ -38,6 +38,8 @@ pub struct CallWatch {
     mask: Mask,
     /// Logits as they were, while a first draw may be taken back.
     spare: Vec<f32>,
+    /// What was drawn from all tokens without a row of logits, and is not allowed.
+    refused: Option<u32>,
 }
 
 impl std::fmt::Debug for CallWatch {
@@ -61,6 +63,7 @@ impl Grammars {
             state: head.map_or(free, |matcher| State::Call(Box::new(matcher))),
             mask: Mask::none(self.vocabulary),
             spare: Vec::new(),
+            refused: None,
         })
     }
 
@@ -121,6 +124,14 @@ impl CallWatch {
         }
     }
 
+    /// Whether a token that was drawn from all, where no row of logits is at hand, may come next. After one that may
+    /// not, one of [`CallWatch::allowed`] is drawn, or [`CallWatch::sample`] does so.
+    pub fn judge(&mut self, token: u32) -> bool {
+        let allows = self.allows(token);
+        self.refused = (!allows).then_some(token);
+        allows
+    }
+
     /// Draws the next token after `tokens`: what would come without the watch or, where that is not allowed, one
     /// that is. `logits` are used up.
     ///
@@ -135,9 +146,14 @@ impl CallWatch {
         if !self.in_call() {
             return sampler.sample(logits, tokens);
         }
-        self.spare.clear();
-        self.spare.extend_from_slice(logits);
-        let free = sampler.sample(&mut self.spare, tokens)?;
+        let free = match self.refused.take() {
+            Some(token) => Sampled { token, logprob: None },
+            None => {
+                self.spare.clear();
+                self.spare.extend_from_slice(logits);
+                sampler.sample(&mut self.spare, tokens)?
+            }
+        };
         if self.allows(free.token) {
             return Ok(free);
         }
@@ -149,6 +165,7 @@ impl CallWatch {
 
     /// Takes the token that was drawn. One that was not allowed ends the watch.
     pub fn accept(&mut self, token: u32) {
+        self.refused = None;
         match &mut self.state {
             State::Off => {}
             State::Call(matcher) => {

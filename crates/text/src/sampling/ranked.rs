@@ -2,11 +2,12 @@
 //!
 //! A draw looks at few tokens: with top-k at the k most likely, with top-p at the most likely ones and the sum of all
 //! weights, else at the sums of blocks and then at one block. A device that ranks tokens and adds weights up (integers,
-//! computed as here) lets the sampler draw the same token with the same numbers of its generator as from the row.
+//! computed as here) lets the sampler draw the same token with the same numbers of its generator as from the row. Of the
+//! tokens that a mask allows the most likely are those it leaves of the most likely ones, where it leaves enough.
 
-use super::Sampler;
 use super::sampler::{BLOCK, Weigh, min_p_weight, nucleus};
 use super::select::Candidate;
+use super::{Mask, Sampler};
 
 /// Most likely tokens that a device gives.
 pub const RANKED_TOKENS: usize = 64;
@@ -38,15 +39,20 @@ pub struct Ranked {
 }
 
 impl Sampler {
-    /// What this sampler needs of a row to draw without it; `None` when it needs the row, or would take the most likely
-    /// token anyway ([`Sampler::takes_most_likely`]).
-    pub fn wants(&self) -> Option<Wanted> {
+    /// What this sampler needs of a row to draw without it, of all tokens or of those that a mask allows; `None` when
+    /// it needs the row, or would take the most likely token anyway ([`Sampler::takes_most_likely`]).
+    pub fn wants(&self, masked: bool) -> Option<Wanted> {
         let options = &self.options;
-        if options.temperature == 0.0 || options.needs_row() {
+        if options.needs_row() {
             return None;
         }
         let temperature = options.temperature;
+        if temperature == 0.0 {
+            return masked.then_some(Wanted::Top);
+        }
         match options.top_k {
+            // The sums have the weights of tokens that are not allowed.
+            0 if masked => None,
             0 if options.top_p < 1.0 => Some(Wanted::Weights { temperature, least: 0 }),
             0 => Some(Wanted::Weights { temperature, least: min_p_weight(options.min_p) }),
             1..=RANKED_TOKENS => Some(Wanted::Top),
@@ -54,17 +60,21 @@ impl Sampler {
         }
     }
 
-    /// Draws the token that [`Sampler::sample`] would draw, from what [`Sampler::wants`] asked for. `read` gives the
-    /// row's logits from a token on. `None` when the row is needed after all: the nucleus is larger than what is
-    /// ranked, or nothing is above minus infinity.
+    /// Draws the token that [`Sampler::sample_allowed`] would draw, from what [`Sampler::wants`] asked for. `read` gives
+    /// the row's logits from a token on. `None` when the row is needed after all: the nucleus is larger than what is
+    /// ranked, too few of what is ranked are allowed, or nothing is above minus infinity.
     ///
     /// # Errors
     /// What `read` reports.
     pub fn sample_ranked<E>(
         &mut self,
         ranked: &Ranked,
+        allowed: Option<&Mask>,
         read: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
     ) -> Result<Option<u32>, E> {
+        if let Some(mask) = allowed {
+            return Ok(self.sample_ranked_allowed(ranked, mask));
+        }
         let Some(&(_, largest)) = ranked.top.first() else { return Ok(None) };
         let (k, temperature) = (self.options.top_k, self.options.temperature);
         let least = min_p_weight(self.options.min_p);
@@ -86,6 +96,26 @@ impl Sampler {
         let ends = held >= nucleus(total, self.options.top_p)
             || self.weights.last().is_some_and(|&weight| weight < least);
         Ok(ends.then(|| self.draw_ranked(total, least)))
+    }
+
+    /// Of the tokens that are allowed: the most likely one, or one of the k most likely.
+    fn sample_ranked_allowed(&mut self, ranked: &Ranked, mask: &Mask) -> Option<u32> {
+        let greedy = self.options.temperature == 0.0;
+        let k = if greedy { 1 } else { self.options.top_k };
+        let tokens = ranked.top.iter().filter(|&&(id, _)| mask.allows(id)).take(k);
+        self.candidates.clear();
+        self.candidates.extend(tokens.map(|&(id, logit)| Candidate { logit, id }));
+        // Fewer than can be ranked are all that there are.
+        let whole = self.candidates.len() == k || ranked.top.len() < RANKED_TOKENS;
+        let first = self.candidates.first().filter(|_| whole)?;
+        if greedy {
+            return Some(first.id);
+        }
+        let weigh = Weigh { largest: first.logit, temperature: self.options.temperature, least: 0 };
+        self.weights.clear();
+        self.weights.extend(self.candidates.iter().map(|candidate| weigh.of(candidate.logit)));
+        let held: u64 = self.weights.iter().sum();
+        Some(self.draw_ranked(held, min_p_weight(self.options.min_p)))
     }
 
     /// As from all tokens: a block by the sums, then a token of it.
@@ -166,7 +196,7 @@ mod tests {
             };
             let mut reference = Sampler::new(options.clone(), vocabulary).unwrap();
             let mut sampler = Sampler::new(options.clone(), vocabulary).unwrap();
-            let wanted = sampler.wants().expect("nothing here needs the row");
+            let wanted = sampler.wants(false).expect("nothing here needs the row");
             let ranked = rank(&logits, wanted);
             for round in 0..6 {
                 let expected = reference.sample(&mut logits.clone(), &[]).unwrap().token;
@@ -174,7 +204,7 @@ mod tests {
                     out.copy_from_slice(&logits[start..start + out.len()]);
                     Ok::<(), Infallible>(())
                 };
-                let found = match sampler.sample_ranked(&ranked, read).unwrap() {
+                let found = match sampler.sample_ranked(&ranked, None, read).unwrap() {
                     Some(token) => token,
                     None => {
                         drawn[0] += 1;
@@ -189,8 +219,59 @@ mod tests {
     }
 
     #[test]
+    fn draws_what_the_row_would_give_of_what_a_mask_allows() {
+        let mut drawn = [0; 3];
+        for case in 0..600u64 {
+            let mut random = Xoshiro256::new(case);
+            let vocabulary = [50, 1000, 5000][random.below(3) as usize];
+            let spread = [1, 8, 40, 4000][random.below(4) as usize];
+            let logits: Vec<f32> = (0..vocabulary)
+                .map(|_| match random.below(20) {
+                    0 => f32::NEG_INFINITY,
+                    _ => random.below(spread) as f32 / 7.0 - 3.0,
+                })
+                .collect();
+            let options = SamplingOptions {
+                temperature: [0.0, 0.3, 1.7][random.below(3) as usize],
+                top_k: [1, 5, 20, 64][random.below(4) as usize],
+                top_p: [1.0, 0.95, 0.3][random.below(3) as usize],
+                min_p: [0.0, 0.05][random.below(2) as usize],
+                seed: case,
+                ..SamplingOptions::default()
+            };
+            let mut mask = Mask::none(vocabulary);
+            let share = [1, 10, 98][random.below(3) as usize];
+            (0..vocabulary as u32)
+                .filter(|_| random.below(100) < share)
+                .for_each(|id| mask.allow(id));
+            let mut reference = Sampler::new(options.clone(), vocabulary).unwrap();
+            let mut sampler = Sampler::new(options.clone(), vocabulary).unwrap();
+            let ranked = rank(&logits, sampler.wants(true).expect("the most likely are enough"));
+            let unread = |_: usize, _: &mut [f32]| -> Result<(), Infallible> {
+                unreachable!("what is allowed is not read")
+            };
+            for round in 0..6 {
+                let expected = reference.sample_allowed(&mut logits.clone(), &[], Some(&mask));
+                let found = sampler.sample_ranked(&ranked, Some(&mask), unread).unwrap();
+                let whole = match found {
+                    Some(token) => Ok(token),
+                    None => {
+                        drawn[0] += 1;
+                        let drawn = sampler.sample_allowed(&mut logits.clone(), &[], Some(&mask));
+                        drawn.map(|sampled| sampled.token)
+                    }
+                };
+                drawn[1 + usize::from(found.is_some() && options.temperature > 0.0)] += 1;
+                let expected = expected.map(|sampled| sampled.token);
+                assert_eq!(whole, expected, "case {case} round {round} {options:?}");
+            }
+        }
+        assert!(drawn.iter().all(|&count| count > 100), "each way was taken: {drawn:?}");
+    }
+
+    #[test]
     fn asks_for_the_row_where_more_than_a_draw_is_wanted() {
-        let wants = |options| Sampler::new(options, 100).unwrap().wants();
+        let wants = |options| Sampler::new(options, 100).unwrap().wants(false);
         let plain = SamplingOptions::default();
         assert_eq!(wants(plain.clone()), Some(Wanted::Weights { temperature: 1.0, least: 0 }));
         assert_eq!(wants(SamplingOptions { top_k: 64, ..plain.clone() }), Some(Wanted::Top));
@@ -207,5 +288,16 @@ mod tests {
         ] {
             assert_eq!(wants(options.clone()), None, "{options:?}");
         }
+        let masked = |options| Sampler::new(options, 100).unwrap().wants(true);
+        assert_eq!(masked(SamplingOptions::greedy()), Some(Wanted::Top));
+        assert_eq!(
+            masked(SamplingOptions { top_k: 20, ..SamplingOptions::default() }),
+            Some(Wanted::Top)
+        );
+        assert_eq!(masked(SamplingOptions::default()), None);
+        assert_eq!(
+            masked(SamplingOptions { logprobs: Some(0), ..SamplingOptions::greedy() }),
+            None
+        );
     }
 }

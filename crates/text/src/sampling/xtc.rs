@@ -131,7 +131,11 @@ mod tests {
         for (top_k, top_p) in [(0, 1.0), (3, 1.0), (0, 0.99)] {
             let options = SamplingOptions { top_k, top_p, xtc, ..SamplingOptions::greedy() };
             let mut sampler = Sampler::new(options, 4).unwrap();
-            assert!(!sampler.takes_most_likely() && sampler.wants().is_none());
+            assert!(
+                !sampler.takes_most_likely()
+                    && sampler.wants(false).is_none()
+                    && sampler.wants(true).is_none()
+            );
             let drawn: Vec<u32> = (0..4000)
                 .map(|_| sampler.sample(&mut logits.clone(), &[]).unwrap().token)
                 .collect();

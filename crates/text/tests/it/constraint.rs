@@ -36,13 +36,20 @@ fn a_draw_is_changed_only_where_the_tools_do_not_take_it() {
     let grammars = Arc::new(grammars(Dialect::QwenXml));
     let vocabulary = tokenizer.vocabulary_size() + 2;
     let mut sampler = Sampler::new(SamplingOptions::greedy(), vocabulary).unwrap();
-    let mut watch = grammars.watch(&tools(), Thinking::Closed).unwrap();
+    let [mut watch, mut apart] =
+        [0; 2].map(|_| grammars.watch(&tools(), Thinking::Closed).unwrap());
     let mut draw = |best: u32, second: u32| {
         let mut logits = vec![0.0; vocabulary];
         logits[best as usize] = 2.0;
         logits[second as usize] = 1.0;
+        // As where the first draw is made without the row: it is judged, and the row is looked at if it does not stand.
+        let stands = apart.judge(best).then_some(best);
+        let row = || apart.sample(&mut sampler, &mut logits.clone(), &[]).unwrap().token;
+        let judged = stands.unwrap_or_else(row);
+        apart.accept(judged);
         let token = watch.sample(&mut sampler, &mut logits, &[]).unwrap().token;
         watch.accept(token);
+        assert_eq!(judged, token, "drawn in two steps");
         token
     };
     let first_of = |text: &str| tokenizer.encode(text).unwrap()[0];

@@ -1,9 +1,13 @@
 """A long talk: a hundred turns with tools that end at 90 % of the context, on one server.
 
-    python bench/serve/soak.py BINARY MODEL [--turns 100] [--context 8192] [--fill 0.9] [--recall] [OPTIONS OF serve ...]
+    python bench/serve/soak.py BINARY MODEL [--turns 100] [--context 8192] [--sequences 2] [--fill 0.9] [--recall]
+        [OPTIONS OF serve ...]
 
-Every turn asks something, every second one has the model call a tool whose result goes back. Texts are sized so that the
-last turn's prompt has the asked share of the context. Prints a line for every tenth turn and at the end:
+Every turn asks something, every second one has the model call a tool whose result goes back. Texts are sized so that
+the last turn's prompt has the asked share of the context. A model whose template drops the thinking of earlier turns
+goes on from before its last turn, so that old and new keys and values are kept for a while: with `--sequences 1`
+there is room for one context of them and from about 80 % on prompts are computed again. Prints a line for every tenth
+turn and at the end:
 
     again     prompt tokens that were computed although an earlier prompt of the talk had them (no re-prefill: 0 but for
               what follows the last kept point, at most --slack tokens a turn)
@@ -33,7 +37,7 @@ TOOL = {"type": "function", "function": {
 
 class Server:
     def __init__(self, binary, model, options):
-        command = [binary, "serve", model, "--port", "0", "--sequences", "1", *options]
+        command = [binary, "serve", model, "--port", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         found = re.search(r"http://127\.0\.0\.1:(\d+)", self.process.stdout.readline())
         if not found:
@@ -97,12 +101,14 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--turns", type=int, default=100)
     parser.add_argument("--context", type=int, default=8192)
+    parser.add_argument("--sequences", type=int, default=2)
     parser.add_argument("--fill", type=float, default=0.9)
     parser.add_argument("--slack", type=int, default=64)
     parser.add_argument("--growth", type=float, default=0.1, help="share by which memory may grow after a fifth")
     parser.add_argument("--recall", action="store_true")
     arguments, options = parser.parse_known_args()
-    server = Server(arguments.binary, arguments.model, ["--context", str(arguments.context), *options])
+    sizes = ["--context", str(arguments.context), "--sequences", str(arguments.sequences)]
+    server = Server(arguments.binary, arguments.model, [*sizes, *options])
     talk = Talk(server)
     begun, early = time.monotonic(), None
     talk.turn(f"Remember the word {WORD}.", False)

@@ -214,7 +214,7 @@ def follows_when_the_thinking_folds(tab, fake):
 def says_what_is_over_in_sentences(tab, fake):
     fake.say(refusal="the prompt has 604 tokens, the context 600")
     tab.send("too long")
-    assert "the context 600. The message is back in the box." in tab.notice(), tab.notice()
+    assert "The prompt has 604 tokens, the context 600. The message is back in the box." in tab.notice(), tab.notice()
     fake.say(text="Yes.", thinking="So it is. ")
     tab.send("short")
     figures = tab.inner_text(".figures")
@@ -413,6 +413,18 @@ def shows_what_is_waited_for(tab, fake):
     assert "first after 1.2 s" in figures and "9.5 tok/s" in figures
 
 
+def what_a_full_context_says_leaves_the_buttons_whole(tab, fake):
+    tab.evaluate("""() => {
+      const gauge = document.getElementById("fullness");
+      gauge.hidden = false;
+      gauge.textContent = "Context 100 % full: Options can leave out the oldest turns";
+    }""")
+    cut = tab.evaluate("""() => [...document.querySelectorAll(".controls button")]
+      .filter((it) => it.offsetParent && it.scrollWidth > it.clientWidth).map((it) => it.textContent)""")
+    assert cut == [], f"too narrow for their words: {cut}"
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than the window"
+
+
 def storage_that_is_full_is_said(tab, fake):
     tab.evaluate("""localStorage.setItem("flashmoe-chats",
       JSON.stringify([{ id: "other", title: "huge", updated: 1, size: 3_999_990 }]))""")
@@ -485,7 +497,7 @@ CHECKS = [
     says_what_is_over_in_sentences, shows_thinking_as_it_runs,
     keeps_several_conversations, finds_and_exports_conversations, settings_belong_to_a_conversation, attaches_text_files, labels_example_tools,
     a_reload_keeps_the_part, answers_while_another_conversation_is_open, says_when_an_answer_was_cut,
-    shows_what_is_waited_for, storage_that_is_full_is_said, damaged_storage_is_said,
+    shows_what_is_waited_for, what_a_full_context_says_leaves_the_buttons_whole, storage_that_is_full_is_said, damaged_storage_is_said,
     a_huge_answer_leaves_the_page_responsive,
 ]
 # What does not depend on the window, and takes long.

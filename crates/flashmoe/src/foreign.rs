@@ -18,7 +18,7 @@ struct Flags {
 }
 
 /// Flags of llama.cpp, ollama, LM Studio and vLLM. A command's own flag goes before one of these.
-const FLAGS: [Flags; 24] = [
+const FLAGS: [Flags; 29] = [
     Flags {
         names: &[
             "-ngl",
@@ -43,8 +43,11 @@ const FLAGS: [Flags; 24] = [
             "-mg",
             "--main-gpu",
             "--tensor-parallel-size",
+            "-tp",
+            "--pipeline-parallel-size",
+            "-pp",
         ],
-        here: "one GPU computes: `--device cuda:1` chooses it",
+        here: "`--device cuda:0,cuda:1` cuts the layers over two GPUs, `--device cuda:1` chooses one",
     },
     Flags {
         names: &["-np", "--parallel", "--max-num-seqs"],
@@ -113,22 +116,30 @@ const FLAGS: [Flags; 24] = [
         here: "`flashmoe serve MODEL --cache-disk FOLDER` keeps prompts for the next start",
     },
     Flags {
-        names: &[
-            "--lora",
-            "--mmproj",
-            "--image",
-            "--embedding",
-            "--embeddings",
-            "--rerank",
-            "-md",
-            "--model-draft",
-        ],
-        here: "not here: flashmoe runs the text part of Mixture-of-Experts models, without drafts",
+        names: &["--lora", "--mmproj", "--image", "--embedding", "--embeddings", "--rerank"],
+        here: "not here: flashmoe runs the text part of Mixture-of-Experts models as they are",
+    },
+    Flags {
+        names: &["-md", "--model-draft", "--draft-max", "--speculative-config"],
+        here: "no second model drafts: `--draft auto` takes the model's own head or repeated text",
+    },
+    Flags { names: &["--keepalive", "--ttl"], here: "a model stays loaded until its process ends" },
+    Flags {
+        names: &["--nowordwrap"],
+        here: "nothing to set: lines are broken on a terminal alone",
+    },
+    Flags {
+        names: &["--format"],
+        here: "`--json` prints the answer with its figures; a schema goes to the server: `response_format`",
+    },
+    Flags {
+        names: &["--quantization", "--dtype", "--load-format"],
+        here: "nothing to set: the files say how weights are stored; `flashmoe pack` changes it",
     },
 ];
 
 /// Commands of other programs, and what there is in their place.
-const COMMANDS: [(&str, &str); 12] = [
+const COMMANDS: [(&str, &str); 18] = [
     (
         "ps",
         "a model is loaded as long as its process runs: `curl 127.0.0.1:8080/slots` says what a server does",
@@ -141,6 +152,18 @@ const COMMANDS: [(&str, &str); 12] = [
     ("server", "`flashmoe serve MODEL`"),
     ("download", "`flashmoe pull OWNER/NAME`"),
     ("get", "`flashmoe pull OWNER/NAME`"),
+    (
+        "search",
+        "models are found on huggingface.co; `flashmoe plan OWNER/NAME` says whether one runs here",
+    ),
+    ("remove", "`flashmoe rm NAME`"),
+    ("delete", "`flashmoe rm NAME`"),
+    ("push", "models are not uploaded: `hf upload` does that"),
+    (
+        "cp",
+        "a model has one name, that of its files; `flashmoe serve MODEL --served-name NAME` gives another",
+    ),
+    ("version", "`flashmoe --version`"),
     ("create", "there are no Modelfiles: settings stand in a file, see `flashmoe config init`"),
     ("convert", "nothing to convert: Hugging Face, MLX and GGUF files are read as they are"),
     ("quantize", "`flashmoe pack SOURCE DESTINATION --experts 4bit`"),
@@ -271,6 +294,10 @@ mod tests {
             (&["run", "-m", "x.gguf", "-p", "hi"], "-m: the model is the first word"),
             (&["run", "m", "--no-think"], "--no-think: `--think=false`"),
             (&["ps"], "ps: a model is loaded"),
+            (&["version"], "version: `flashmoe --version`"),
+            (&["serve", "m", "-ts", "1,1"], "-ts: `--device cuda:0,cuda:1`"),
+            (&["run", "m", "--keepalive", "5m"], "--keepalive: a model stays loaded"),
+            (&["run", "m", "--model-draft", "x"], "--model-draft: no second model drafts"),
         ] {
             assert!(answer(words).unwrap_err().starts_with(answered), "{words:?}");
         }

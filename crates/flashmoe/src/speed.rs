@@ -26,8 +26,10 @@ pub(crate) struct Speeds {
     pub(crate) memory: f64,
     /// From RAM to the GPU, where one computes.
     pub(crate) bus: Option<f64>,
-    /// Operations of products of many tokens per second on the processor; zero where a GPU computes.
+    /// Operations of products of a chunk's tokens per second on the processor; zero where a GPU computes.
     pub(crate) compute: f64,
+    /// And of those of [`SHORT_PROMPT`] tokens, of which an expert gets fewer.
+    pub(crate) short: f64,
 }
 
 /// What a disk gave.
@@ -58,12 +60,11 @@ impl Speeds {
             Some(folder) => probe_folder(folder, record)?.speed,
         };
         Ok(match plan.device() {
-            None => Self {
-                disk,
-                memory: kernels::probe::read_bandwidth(plan.threads),
-                bus: None,
-                compute: products(plan)?,
-            },
+            None => {
+                let memory = kernels::probe::read_bandwidth(plan.threads);
+                let [compute, short] = products(plan)?;
+                Self { disk, memory, bus: None, compute, short }
+            }
             Some(device) => {
                 let (memory, bus) = match &device.portable {
                     Some(adapter) => {
@@ -77,7 +78,7 @@ impl Speeds {
                         (found.memory, found.bus)
                     }
                 };
-                Self { disk, memory, bus: Some(bus), compute: 0.0 }
+                Self { disk, memory, bus: Some(bus), compute: 0.0, short: 0.0 }
             }
         })
     }
@@ -88,34 +89,50 @@ impl Speeds {
     pub(crate) fn assumed(machine: &AssumedMachine, plan: &Plan) -> Result<Self> {
         let AssumedMachine { disk, memory, gpu, compute, .. } = *machine;
         let bus = gpu.filter(|_| !plan.devices.is_empty()).map(|(_, bus)| bus);
-        let compute = match (plan.device(), compute) {
-            (Some(_), _) => 0.0,
-            (None, Some(compute)) => compute,
+        let [compute, short] = match (plan.device(), compute) {
+            (Some(_), _) => [0.0; 2],
+            (None, Some(compute)) => [compute; 2],
             (None, None) => products(plan)?,
         };
-        Ok(Self { disk, memory, bus, compute })
+        Ok(Self { disk, memory, bus, compute, short })
     }
 }
 
+/// Tokens of a prompt that is shorter than a chunk: what `bench` has by default.
+pub(crate) const SHORT_PROMPT: usize = 512;
 /// Tokens of the product that is measured: those of an expert in a chunk, at most so many.
 const PRODUCT_TOKENS: usize = 64;
 /// Values that share a scale in it.
 const PRODUCT_GROUP: usize = 64;
+/// Operations of a measured batch of products, as a layer of a prompt has them: threads share many small experts.
+const PRODUCT_WORK: usize = 200_000_000;
+/// How long a product is measured, and how often at least; the best counts, since neighbours can only slow one down.
+/// Nine runs alone, 50 ms, found 76 to 175 GFLOP/s on two cores that others used as well.
+const PRODUCT_TIME: Duration = Duration::from_millis(400);
 const PRODUCT_RUNS: usize = 9;
 
 /// Operations per second of 4-bit products of the size of the model's experts, with as many tokens as one of them gets
-/// of a chunk; the best of a few runs.
-fn products(plan: &Plan) -> Result<f64> {
-    let moe = &plan.config.moe;
-    let (rows, columns) = (moe.intermediate, plan.config.hidden.next_multiple_of(PRODUCT_GROUP));
-    let tokens = plan.backend.batch_tokens * plan.backend.top_k / moe.experts.max(1);
-    let tokens = tokens.clamp(1, PRODUCT_TOKENS);
+/// of a chunk and of a short prompt.
+fn products(plan: &Plan) -> Result<[f64; 2]> {
     let options = kernels::ComputeOptions {
         threads: plan.threads,
         arithmetic: crate::plan::arithmetic(plan.arguments.arithmetic),
         isa: kernels::Isa::Auto,
     };
     let compute = kernels::Compute::new(options).map_err(|it| Failure::usage(it.to_string()))?;
+    let chunk = plan.backend.batch_tokens;
+    let given = [chunk, chunk.min(SHORT_PROMPT)].map(|tokens| {
+        let tokens = tokens * plan.backend.top_k / plan.config.moe.experts.max(1);
+        tokens.clamp(1, PRODUCT_TOKENS)
+    });
+    let long = product(plan, &compute, given[0])?;
+    let short = if given[1] == given[0] { long } else { product(plan, &compute, given[1])? };
+    Ok([long, short])
+}
+
+fn product(plan: &Plan, compute: &kernels::Compute, tokens: usize) -> Result<f64> {
+    let moe = &plan.config.moe;
+    let (rows, columns) = (moe.intermediate, plan.config.hidden.next_multiple_of(PRODUCT_GROUP));
     let encoding =
         Encoding::Affine { bits: 4, group: PRODUCT_GROUP as u16, scale: FloatType::Bf16 };
     let weights = vec![0x35; rows * encoding.weight_row_bytes(columns)];
@@ -125,20 +142,24 @@ fn products(plan: &Plan) -> Result<f64> {
     let x: Vec<f32> = (0..tokens * columns).map(|i| (i as f32).sin()).collect();
     let mut prepared = kernels::Activations::with_capacity(tokens, columns);
     compute.prepare(&x, columns, &[encoding], &mut prepared);
-    let mut out = vec![0.0; tokens * rows];
-    let mut best = f64::INFINITY;
-    for _ in 0..PRODUCT_RUNS {
+    let work = 2 * rows * columns * tokens;
+    let experts = PRODUCT_WORK.div_ceil(work.max(1)).min(moe.experts.max(1));
+    let mut out = vec![0.0; experts * tokens * rows];
+    let (mut best, mut runs, began) = (f64::INFINITY, 0, Instant::now());
+    while runs < PRODUCT_RUNS || began.elapsed() < PRODUCT_TIME {
         let started = Instant::now();
-        let job = kernels::MatmulJob {
+        let outs = out.chunks_exact_mut(tokens * rows);
+        let jobs = outs.map(|out| kernels::MatmulJob {
             matrix,
             x: &prepared,
             tokens: kernels::Tokens::All,
-            out: &mut out,
-        };
-        compute.matmul(&mut [job]);
+            out,
+        });
+        compute.matmul(&mut jobs.collect::<Vec<_>>());
         best = best.min(started.elapsed().as_secs_f64());
+        runs += 1;
     }
-    Ok(2.0 * (rows * columns * tokens) as f64 / best.max(1e-9))
+    Ok((work * experts) as f64 / best.max(1e-9))
 }
 
 /// Bytes of the file that a folder's disk is measured by: more than drives keep in their own memory at once.

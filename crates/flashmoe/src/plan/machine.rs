@@ -172,9 +172,26 @@ pub(crate) fn load() -> Option<f64> {
     system::load()
 }
 
+/// The share of their time in which so many threads of ours find a processor while others, `load` in number, want one.
+pub(crate) fn share(load: f64, threads: usize) -> f64 {
+    let processors = std::thread::available_parallelism().map_or(threads, usize::from);
+    share_of(processors as f64, load, threads as f64)
+}
+
+fn share_of(processors: f64, load: f64, threads: f64) -> f64 {
+    (processors / (load + threads).max(1e-9)).min(1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn others_leave_a_share_of_the_processors() {
+        assert_eq!(share_of(2.0, 0.0, 2.0), 1.0);
+        assert_eq!(share_of(2.0, 6.0, 2.0), 0.25);
+        assert_eq!(share_of(16.0, 4.0, 8.0), 1.0);
+    }
 
     #[test]
     fn this_machine_has_memory() {

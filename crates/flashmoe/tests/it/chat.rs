@@ -115,7 +115,7 @@ fn a_file_is_not_overwritten_unasked() {
     std::fs::write(&file, "kept").unwrap();
     let save = format!("/save {}", file.display());
     let (_, lines) = chat(&["-n", "4"], &["Hi.", &save]);
-    assert!(lines.contains("File exists"), "{lines}");
+    assert!(lines.contains("is there already: name another file"), "{lines}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
 }
 

@@ -48,6 +48,7 @@ impl Request {
         let (newer, older) =
             (fields.token_limit("max_completion_tokens")?, fields.token_limit("max_tokens")?);
         draft.max_tokens = newer.or(older).or(draft.max_tokens);
+        draft.note_limits(fields, &["max_completion_tokens", "max_tokens"])?;
         draft.set_stop(fields.strings("stop")?, "stop")?;
         draft.top_logprobs = read_logprobs(fields)?;
         read_thinking(fields, &mut draft)?;

@@ -61,6 +61,7 @@ impl Request {
             None if limited => draft.max_tokens,
             None => Some(MAX_TOKENS),
         };
+        draft.note_limits(fields, &["max_tokens"])?;
         draft.set_format(response_format(fields)?)?;
         draft.set_stop(fields.strings("stop")?, "stop")?;
         draft.top_logprobs = read_logprobs(fields)?;

@@ -121,15 +121,17 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/api/show" => post(Route::Ollama(Place::Show)),
         "/api/chat" => post(Route::Ollama(Place::Chat)),
         "/api/generate" => post(Route::Ollama(Place::Generate)),
-        "/embeddings" | "/api/embed" | "/api/embeddings" => {
+        "/embeddings" | "/embedding" | "/api/embed" | "/api/embeddings" => {
             Err(not_supported("a text model is served, which makes no embeddings"))
         }
         "/api/pull" | "/api/push" | "/api/create" | "/api/copy" | "/api/delete" => {
             Err(not_supported("models are managed on the command line, not by clients"))
         }
-        "/rerank" | "/audio/transcriptions" | "/images/generations" | "/responses/compact" => {
-            Err(not_supported("the endpoint is not supported"))
-        }
+        "/rerank"
+        | "/reranking"
+        | "/audio/transcriptions"
+        | "/images/generations"
+        | "/responses/compact" => Err(not_supported("the endpoint is not supported")),
         other => {
             let nothing = || ApiError::new(Kind::NotFound, "there is nothing at this path");
             if let Some(slot) = other.strip_prefix("/slots/") {

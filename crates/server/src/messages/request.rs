@@ -26,6 +26,7 @@ impl Request {
         let mut draft = Draft::new(fields, defaults)?;
         draft.conversation.messages = history::read(fields)?;
         draft.max_tokens = fields.token_limit("max_tokens")?.or(draft.max_tokens);
+        draft.note_limits(fields, &["max_tokens"])?;
         draft.set_stop(fields.strings("stop_sequences")?, "stop_sequences")?;
         let show_thinking = read_thinking(fields, &mut draft)?;
         read_output(fields, &mut draft)?;

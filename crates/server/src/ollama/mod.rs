@@ -47,6 +47,7 @@ fn read_draft(fields: &Fields<'_>, defaults: Defaults) -> Result<(Draft, bool), 
         Some(-2) => None,
         _ => options.token_limit("num_predict")?.or(draft.max_tokens),
     };
+    draft.note_limits(&options, &["num_predict"])?;
     draft.set_stop(options.strings("stop")?, "options.stop")?;
     if let (None, Some(truncate)) = (draft.conversation.on_full, fields.boolean("truncate")?) {
         draft.conversation.on_full = Some(if truncate { OnFull::DropOldest } else { OnFull::Stop });

@@ -45,4 +45,4 @@ export function copyButton(name, text) {
 }
 
 /// A size in words.
-export const sizeOf = (count) => (count < 1e6 ? `${Math.ceil(count / 1e3)} kB` : `${(count / 1e6).toFixed(1)} MB`);
+export const sizeOf = (count) => (count < 1e6 ? `${Math.ceil(count / 1e3)}\u00a0kB` : `${(count / 1e6).toFixed(1)}\u00a0MB`);

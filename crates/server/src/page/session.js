@@ -168,8 +168,9 @@ export class Session {
       this.draw();
       const back = draft ? " The message is back in the box." : "";
       if (draft) this.draft = joined(draft, this.draft);
-      // The server's messages end without a full stop.
-      notice(`${problem.replace(/[^.!?]$/, "$&.")}${back}`);
+      // The server's messages begin small, unless with a field's name, and end without a full stop.
+      const sentence = problem.replace(/^the /, "The ").replace(/[^.!?]$/, "$&.");
+      notice(`${sentence}${back}`);
     }
     announce(problem ?? "The answer is complete.");
     chat.updated = Date.now();

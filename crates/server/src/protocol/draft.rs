@@ -217,6 +217,27 @@ impl Draft {
             slot: self.slot,
         }
     }
+
+    /// Notes which limits of the answer count for nothing because an earlier name says another; the endpoint's own are
+    /// first.
+    pub(crate) fn note_limits(
+        &mut self,
+        fields: &Fields<'_>,
+        own: &[&str],
+    ) -> Result<(), ApiError> {
+        let mut first = None;
+        for &name in own.iter().chain(&LIMITS) {
+            let Some(value) = fields.integer(name)? else { continue };
+            match first {
+                None => first = Some((name, value)),
+                Some((_, holds)) if holds == value => {}
+                Some((holds, _)) => {
+                    self.notes.push(format!("{name} was ignored: {holds} limits the answer"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What happens where the conversation does not fit the context.
@@ -225,9 +246,12 @@ fn read_on_full(fields: &Fields<'_>) -> Result<Option<OnFull>, ApiError> {
     named.transpose().map_err(|problem| fields.error("on_full", problem))
 }
 
-/// Most tokens of an answer under the names of others; 0 computes the prompt alone.
+/// Most tokens of an answer under the names of others: the first counts.
+const LIMITS: [&str; 2] = ["n_predict", "max_new_tokens"];
+
+/// Their value; 0 computes the prompt alone.
 fn read_most(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
-    for name in ["n_predict", "max_new_tokens"] {
+    for name in LIMITS {
         match fields.integer(name)? {
             None => {}
             Some(0) => return Ok(Some(0)),

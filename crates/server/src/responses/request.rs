@@ -34,6 +34,7 @@ impl Request {
         messages.extend(history::read(fields)?);
         draft.conversation.messages = arrange_system(messages);
         draft.max_tokens = fields.token_limit("max_output_tokens")?.or(draft.max_tokens);
+        draft.note_limits(fields, &["max_output_tokens"])?;
         read_truncation(fields, &mut draft)?;
         let reasoning = fields.object("reasoning")?;
         let mut summary = false;

@@ -165,8 +165,20 @@ fn limits_have_the_names_of_other_servers_everywhere() {
     }
     // What an endpoint says itself counts before what others call it.
     let both = json!({ "max_tokens": 9, "n_predict": 3 });
-    serving.post(CHAT, &body(CHAT, &both));
+    let response = serving.post(CHAT, &body(CHAT, &both));
     assert_eq!(worker.last_job().max_tokens, Some(9));
+    assert_eq!(
+        response.header("x-warning"),
+        Some("n_predict was ignored: max_tokens limits the answer")
+    );
+    let same = json!({ "max_completion_tokens": 9, "max_tokens": 9, "n_predict": 9 });
+    assert_eq!(serving.post(CHAT, &body(CHAT, &same)).header("x-warning"), None);
+    for path in ALL {
+        let several = json!({ "max_new_tokens": 3, "n_predict": 5 });
+        let response = serving.post(path, &body(path, &several));
+        let warning = response.header("x-warning").unwrap_or_default();
+        assert!(warning.contains("max_new_tokens was ignored"), "{path}: {warning}");
+    }
     // Text completions end after 16 tokens by themselves, llama.cpp's own endpoint does not.
     serving.post(COMPLETIONS, &body(COMPLETIONS, &json!({})));
     assert_eq!(worker.last_job().max_tokens, Some(16));

@@ -424,7 +424,11 @@ fn other_endpoints_answer() {
     let page = serving.get("/");
     assert!(page.header("content-security-policy").unwrap().contains("default-src 'none'"));
     assert_eq!(serving.send("HEAD", "/", &[], "").status, 200);
-    assert_eq!(serving.post("/v1/embeddings", &json!({})).status, 501);
+    for path in
+        ["/v1/embeddings", "/embedding", "/embeddings", "/api/embed", "/reranking", "/v1/rerank"]
+    {
+        assert_eq!(serving.post(path, &json!({})).status, 501, "{path}");
+    }
     let wrong = serving.get(CHAT);
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("POST")));
     let count = serving.post("/v1/messages/count_tokens?beta=true", &body(MESSAGES, json!({})));

@@ -288,6 +288,9 @@ impl Chat<'_> {
         }
         match saved {
             Ok(()) => say(&format!("saved to {path}")),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                say(&format!("not saved: {path} is there already: name another file"));
+            }
             Err(error) => say(&format!("cannot save to {path}: {error}")),
         }
         Ok(())

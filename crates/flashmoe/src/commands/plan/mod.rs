@@ -85,7 +85,8 @@ impl Forecast {
             Some(machine) => Speeds::assumed(machine, &plan)?,
             None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
         };
-        let prediction = plan.devices.is_empty().then(|| Sizes::of(&plan).predict(&speeds));
+        let ours = load.map_or(1.0, |load| machine::share(load, plan.threads));
+        let prediction = plan.devices.is_empty().then(|| Sizes::of(&plan).predict(&speeds, ours));
         Ok(Self { plan, preview, speeds, prediction, load, assumed: assumed.is_some() })
     }
 

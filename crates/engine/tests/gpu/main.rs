@@ -27,7 +27,13 @@ use sequences::{alone, bits, feed, resumed, text};
 use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, opened};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
-const CASES: [(&str, f64); 7] = [
+const CASES: [(&str, f64); 13] = [
+    ("deepseek-calm-hf", 1e-5),
+    ("ernie-calm-hf", 1e-5),
+    ("exaone-calm-hf", 1e-5),
+    ("glm-calm-hf", 1e-5),
+    ("glm-flash-calm-mlxlm-4bit", 1e-5),
+    ("olmoe-calm-hf", 1e-5),
     ("gptoss-calm-mxfp4", 1e-5),
     ("qwen35-calm-mlx-mixed", 1e-5),
     ("qwen35-calm-mlxlm-4bit", 1e-5),
@@ -206,19 +212,14 @@ fn sequences_together_and_passes_put_aside_end_as_if_alone() {
 
 #[test]
 fn other_families_are_refused_by_the_names_of_their_operations() {
-    let (checkpoint, config) = opened("deepseek-calm-hf");
+    let (checkpoint, config) = opened("dsv32-calm-hf");
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
     let shapes = expert_shapes(&checkpoint, &config).unwrap();
     let error = check_model(&config, &model.program, &catalog, &shapes).unwrap_err().to_string();
-    let refused = [
-        "norm of whole rows (layer 0)",
-        "latent attention (layer 0)",
-        "dense network (layer 0)",
-        "mixture of experts with a router of sigmoids (layer 1)",
-    ];
+    let refused = ["latent attention to chosen rows (layer 0)"];
     let expected = format!(
-        "config.json: model_type: is DeepSeek-V3: the GPU kernels do not compute {}: use --device cpu",
+        "config.json: model_type: is DeepSeek-V3.2: the GPU kernels do not compute {}: use --device cpu",
         refused.join(", ")
     );
     assert_eq!(error, expected);

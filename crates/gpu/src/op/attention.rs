@@ -79,6 +79,9 @@ pub struct Split<'a> {
     pub y: &'a Buffer,
 }
 
+/// A sink that takes no weight: layers with a window but without sinks have such ones.
+pub const NO_SINK: f32 = -3.0e38;
+
 /// What a layer attends with.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer<'a> {

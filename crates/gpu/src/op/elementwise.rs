@@ -16,6 +16,12 @@ pub(crate) fn sigmoid_gate() -> (Source, String) {
     (source, body)
 }
 
+pub(crate) fn sigmoid() -> (Source, String) {
+    let source = Source::new().write("x", "f32").parameters(&["count"]);
+    let body = format!("{INDEX}if i < p.count {{ x[i] = 1.0 / (1.0 + exp(-x[i])); }}\n");
+    (source, body)
+}
+
 pub(crate) fn swiglu() -> (Source, String) {
     let source = Source::new().read("up", "f32").write("gate", "f32").parameters(&["count"]);
     let body =
@@ -24,9 +30,12 @@ pub(crate) fn swiglu() -> (Source, String) {
 }
 
 fn launch(gpu: &mut Gpu, op: Op, from: &Buffer, to: &Buffer, count: usize) -> Result<(), GpuError> {
+    gpu.dispatch(op, &[from.all(), to.all()], &[count as u32], groups(count))
+}
+
+fn groups(count: usize) -> [u32; 3] {
     let groups = count.div_ceil(256);
-    let groups = [groups.min(ROW) as u32, groups.div_ceil(ROW) as u32, 1];
-    gpu.dispatch(op, &[from.all(), to.all()], &[count as u32], groups)
+    [groups.min(ROW) as u32, groups.div_ceil(ROW) as u32, 1]
 }
 
 /// `x *= sigmoid(gate)`
@@ -40,6 +49,14 @@ pub fn launch_sigmoid_gate(
     count: usize,
 ) -> Result<(), GpuError> {
     launch(gpu, Op::SigmoidGate, gate, x, count)
+}
+
+/// `x = sigmoid(x)`
+///
+/// # Errors
+/// The device failed.
+pub fn launch_sigmoid(gpu: &mut Gpu, x: &Buffer, count: usize) -> Result<(), GpuError> {
+    gpu.dispatch(Op::Sigmoid, &[x.all()], &[count as u32], groups(count))
 }
 
 /// `gate = silu(gate) * up`

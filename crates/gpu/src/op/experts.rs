@@ -1,5 +1,5 @@
 //! The routed experts of a layer: gate and up with their activation, then down; each pair of a token and an expert
-//! has a row of its own, and [`launch_combine`] adds a token's rows up by ascending expert id.
+//! has a row of its own, and [`super::combine`] adds a token's rows up by ascending expert id.
 //!
 //! A workgroup serves one *tile*: some pairs of one expert. The expert's record is found through a table of words,
 //! `slab << 24 | slot + 1`; the text has one copy of its loop per slab. An expert without a slot is left out, and a
@@ -505,72 +505,4 @@ pub fn launch(
     spans.extend(biases(work, half));
     let groups = [(rows as u32).div_ceil(TEAMS * own), work.count as u32, 1];
     gpu.dispatch(Op::Experts(spec), &spans, &parameters, groups)
-}
-
-pub(crate) fn combine(shared: bool) -> (Source, String) {
-    let mut source = Source::new().read("rows", "f32").read("weights", "f32");
-    if shared {
-        source = source.read("always", "f32").read("factor", "f32");
-    }
-    let source = source.write("y", "f32").parameters(&["width", "k"]);
-    let common = match shared {
-        true => "sum = fma(always[at], 1.0 / (1.0 + exp(-factor[wid.y])), sum);",
-        false => "",
-    };
-    let body = format!(
-        "let column = wid.x * 256u + lid;
-        if column < p.width {{
-            let at = wid.y * p.width + column;
-            var sum = 0.0;
-            for (var rank = 0u; rank < p.k; rank = rank + 1u) {{
-                let pair = wid.y * p.k + rank;
-                sum = fma(rows[pair * p.width + column], weights[pair], sum);
-            }}
-            {common}
-            y[at] = y[at] + sum;
-        }}
-        "
-    );
-    (source, body)
-}
-
-/// What experts gave for each pair of a token and an expert, and its weight.
-#[derive(Clone, Copy)]
-pub struct Weighed<'a> {
-    /// `[tokens, k, width]`
-    pub rows: &'a Buffer,
-    /// `[tokens, k]`
-    pub weights: &'a Buffer,
-}
-
-/// Sizes of a sum over experts.
-#[derive(Clone, Copy, Debug)]
-pub struct Combined {
-    /// Rows of the sum.
-    pub tokens: usize,
-    /// Experts of a token.
-    pub k: usize,
-    /// Values of a row.
-    pub width: usize,
-}
-
-/// `y[tokens, width] += sum_k weights[tokens, k] * rows[tokens, k, width] + sigmoid(factor[tokens]) * shared`.
-///
-/// # Errors
-/// The device failed.
-pub fn launch_combine(
-    gpu: &mut Gpu,
-    Weighed { rows, weights }: Weighed<'_>,
-    shared: Option<(&Buffer, &Buffer)>,
-    y: &Buffer,
-    Combined { tokens, k, width }: Combined,
-) -> Result<(), GpuError> {
-    let mut spans = vec![rows.all(), weights.all()];
-    if let Some((common, factor)) = shared {
-        spans.extend([common.all(), factor.all()]);
-    }
-    spans.push(y.all());
-    let op = Op::Combine { shared: shared.is_some() };
-    let groups = [(width as u32).div_ceil(256), tokens as u32, 1];
-    gpu.dispatch(op, &spans, &[width as u32, k as u32], groups)
 }

@@ -104,11 +104,12 @@ impl GpuBackend {
     ) -> Result<(), GpuError> {
         let vector = |id: VectorId| &self.vectors[id.index()];
         let spec = &self.config.layers[layer.index()];
+        let no_sinks = self.places.windows.as_ref().map(|windows| &windows.no_sinks);
         let heads = Heads {
             cache: self.cache(),
             layer: attention::Layer {
                 shape: self.attention_shape(),
-                sinks: sinks.map(vector),
+                sinks: sinks.map(vector).or(no_sinks.filter(|_| spec.window.is_some())),
                 window: spec.window,
             },
             projected: [Register::Query, Register::Key, Register::Value]

@@ -14,10 +14,12 @@ use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
+use crate::model::dense::Dense;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
 use crate::weights::{Catalog, MatrixId, VectorId};
+use store::LayerId;
 
 /// Batches that differ in their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +137,7 @@ impl Facts<'_> {
 
 /// The table: what the first operations of a list become, and how many they are.
 #[rustfmt::skip]
-fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
+fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Launch, usize) {
     use Op::{
         AddBias, Attend, Convolve, DeltaRule, GatedNorm, Linear, LinearAdd, Norm, NormRotate,
         Rotate, SigmoidGate, SplitQueryGate,
@@ -143,6 +145,8 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
     use Register::{Context, Gate, Key, Normed, Query, Residual, Value};
     let token = kind == Kind::Token;
     let one = kind != Kind::Tokens;
+    // The launch of norms and attention knows no windows.
+    let whole = facts.config.layers[layer.index()].window.is_none();
     match *ops {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
             Convolve { weight }, ..]
@@ -163,10 +167,12 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
             if one =>
             (Launch::AttendBiased { biases: [query, key, value], sinks }, 6),
         [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
-            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..] =>
+            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..]
+            if whole =>
             (Launch::AttendNormed { gated: true, norms: [query, key] }, 5),
         [NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
-            Attend { sinks: None }, ..] =>
+            Attend { sinks: None }, ..]
+            if whole =>
             (Launch::AttendNormed { gated: false, norms: [query, key] }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Op::Mixture(mixture), ..] =>
             (Launch::NormMixture { norm, mixture }, 2),
@@ -181,7 +187,9 @@ pub(super) fn prepare(
     computed: &Range<usize>,
     facts: &Facts<'_>,
 ) -> Prepared<Launch> {
-    Prepared::new(program, computed, &Kind::ALL, |kind, _, ops| first(ops, kind, facts))
+    Prepared::new(program, computed, &Kind::ALL, |kind, layer, ops| {
+        first(ops, (kind, layer), facts)
+    })
 }
 
 /// The launches of each layer in words, by kind of batch; of a model that the kernels serve.
@@ -206,24 +214,22 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::NormRotate { .. } if rope.yarn.is_some() => {
             Err(Refusal::form(op, "with scaled frequencies (yarn)"))
         }
-        Op::AddBias { .. } if attention.head_norms => {
-            Err(Refusal::form(op, "together with norms of heads"))
-        }
         Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
             Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
         }
         Op::Attend { .. } if config.windowed.is_some() => {
             Err(Refusal::form(op, Refusal::OTHER_HEADS))
         }
-        // Kernels have windows only together with sinks.
-        Op::Attend { sinks: None } if layer.window.is_some() => {
-            Err(Refusal::form(op, "over a sliding window without sinks"))
-        }
         Op::Attend { .. } if layer.window != layer.kept_window() => {
             Err(Refusal::form(op, "over a sliding window of so many tokens"))
         }
         Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
+        Op::Dense(Dense { activation: Activation::GeGlu, .. }) => {
+            Err(Refusal::form(op, Refusal::GELU))
+        }
         Op::Norm { .. }
+        | Op::NormRow { .. }
+        | Op::NormHeads { .. }
         | Op::Linear { .. }
         | Op::LinearAdd { .. }
         | Op::AddBias { .. }
@@ -231,18 +237,17 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::NormRotate { .. }
         | Op::Rotate { .. }
         | Op::Attend { .. }
+        | Op::AttendLatent(_)
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
+        | Op::Dense(_)
         | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
-        Op::NormRow { .. }
-        | Op::NormHeads { .. }
-        | Op::NormAdd { .. }
+        Op::NormAdd { .. }
         | Op::NormValues { .. }
         | Op::Scale { .. }
         | Op::GroupedLinear { .. }
-        | Op::AttendLatent(_)
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }
@@ -255,8 +260,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::InjectStreams { .. }
         | Op::OpenStreams { .. }
         | Op::CloseStreams { .. }
-        | Op::MergeStreams { .. }
-        | Op::Dense(_) => Err(Refusal::operation(op)),
+        | Op::MergeStreams { .. } => Err(Refusal::operation(op)),
     }
 }
 
@@ -267,11 +271,8 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     let in_turns = moe.rows != GateUpRows::Apart;
     // Kernels have biases of experts and clamped activations only with each other, and with no shared expert.
     let of_experts = moe.biases && clamped;
-    match moe.router.score {
-        Score::BalancedSoftmax { .. } => return Err("with a bias of a softmax's choice"),
-        Score::Sigmoid { .. } => return Err("with a router of sigmoids"),
-        Score::SqrtSoftplus { .. } => return Err("with a router of roots"),
-        Score::Softmax => {}
+    if let Score::SqrtSoftplus { .. } = moe.router.score {
+        return Err("with a router of roots");
     }
     if mixture.table.is_some() {
         return Err("chosen by a table");
@@ -285,13 +286,9 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     if matches!(moe.activation, Activation::Limited { .. }) {
         return Err("with clamped inputs of activations");
     }
-    if let Some(shared) = &mixture.shared {
-        if shared.gate_weight.is_none() {
-            return Err("with a shared expert without a gate");
-        }
-        if moe.router.bias || moe.biases || clamped {
-            return Err("with a shared expert and biases or clamped activations");
-        }
+    let biased_logits = moe.router.bias && moe.router.score == Score::Softmax;
+    if mixture.shared.is_some() && (biased_logits || moe.biases || clamped) {
+        return Err("with a shared expert and biases or clamped activations");
     }
     if (moe.biases || clamped) && !of_experts {
         return Err("with biases without clamped activations, or the other way round");

@@ -7,7 +7,7 @@
 use gpu::op::attention::Cache;
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    attention, convolution, delta, elementwise, experts, fused, gated_product, heads, norm,
+    attention, combine, convolution, delta, elementwise, fused, gated_product, heads, norm,
     product, prompt, tile,
 };
 use gpu::{Buffer, GpuError};
@@ -21,6 +21,7 @@ use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder};
 use crate::model::mixture::Mixture;
 use crate::model::program::Product;
+use crate::model::router::Score;
 use crate::sequences::Part;
 use crate::weights::{MatrixId, VectorId};
 
@@ -77,7 +78,7 @@ impl GpuBackend {
     }
 
     /// Products of a prompt's rows by matrices of one width.
-    fn tiled(
+    pub(super) fn tiled(
         &mut self,
         x: &Buffer,
         products: &[(MatrixId, Buffer)],
@@ -410,6 +411,7 @@ impl GpuBackend {
             let down = self.trunk.matrix(shared.down.index());
             self.alone()
                 && shared.gate_weight.is_some()
+                && self.config.moe.router.score == Score::Softmax
                 && fused::serves(down.packing, down.columns)
         })
     }
@@ -419,16 +421,18 @@ impl GpuBackend {
         let (closes, k) = (self.closes(mixture), self.options.top_k);
         let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
         let residual = &self.registers[Register::Residual as usize];
-        let rows = experts::Weighed { rows: &buffers.rows, weights: &buffers.weights };
+        let rows = combine::Weighed { rows: &buffers.rows, weights: &buffers.weights };
         if let (true, Some(shared)) = (closes, &mixture.shared) {
             let down = self.trunk.matrix(shared.down.index());
             let (x, factor) = (&buffers.shared_gate, &buffers.shared_factor);
             return Ok(fused::launch_close(gpu, down, x, factor, rows, residual, k)?);
         }
-        let shared = mixture.shared.as_ref();
-        let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
-        let size = experts::Combined { tokens: self.tokens, k, width: self.config.hidden };
-        experts::launch_combine(gpu, rows, shared, residual, size)?;
+        let shared = mixture.shared.as_ref().map(|shared| combine::Shared {
+            rows: &buffers.shared_rows,
+            factor: shared.gate_weight.map(|_| &buffers.shared_factor),
+        });
+        let size = combine::Combined { tokens: self.tokens, k, width: self.config.hidden };
+        combine::launch(gpu, rows, shared, residual, size)?;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use store::trunk::LoadMode;
 
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
+use super::latent::LatentBuffers;
 use super::places::Places;
 use super::prefetch::Prefetch;
 use super::requirements::{Sizes, held_runs};
@@ -79,11 +80,14 @@ impl GpuBackend {
             gpu.write_floats(&held[run.start], 0, &values)?;
         }
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
+        let latent = LatentBuffers::new(&mut gpu, sizes.latent)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         // Nothing is guessed of layers behind the device's own.
         let (layers, experts) = (options.layers.end, config.moe.experts);
-        let records = options.layers.len() * experts;
+        let mixtures: Vec<bool> = shapes.iter().map(Option::is_some).collect();
+        let own = &mixtures[options.layers.clone()];
+        let records = own.iter().filter(|has| **has).count() * experts;
         let guesses = options.prediction != Prediction::Off && memory.slots < records;
         let shape = (layers, experts, options.top_k);
         let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
@@ -91,6 +95,7 @@ impl GpuBackend {
         let residency = experts::load(gpu, &config, shapes, memory, &options)?;
         Ok(Self {
             mixture,
+            latent,
             sequences: places.owner(&options),
             places,
             // What is read in place needs no copy ahead.
@@ -103,7 +108,7 @@ impl GpuBackend {
             token_ids,
             angles,
             head,
-            steps: Steps::new(options.pieces, options.layers.clone()),
+            steps: Steps::new(options.pieces, options.layers.clone(), mixtures),
             halves,
             partial,
             frequencies: config.attention.rope.inverse_frequencies(),

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use gpu::op::{chosen, experts, fused, plain, product, router};
+use gpu::op::router_scored::{self, Scored};
+use gpu::op::{chosen, elementwise, experts, fused, plain, product, router};
 use store::cache::{Phase, QueueCounters, StoreCounters};
 use store::{ExpertId, LayerId};
 
@@ -15,6 +16,7 @@ use super::slots::GpuSlots;
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use crate::EngineError;
 use crate::model::mixture::{ExpertBiases, Mixture};
+use crate::model::router::{Router, Score};
 use crate::residency::Residency;
 use crate::weights::VectorId;
 
@@ -30,6 +32,30 @@ enum Path {
     AllInSlots,
     /// Many tokens, or records that can be missing: the choice is read back.
     Grouped,
+}
+
+/// How scores become a choice, where experts are chosen by scores.
+fn scored(router: &Router) -> Option<Scored> {
+    let normalise = router.normalise;
+    match router.score {
+        Score::Sigmoid { groups, scale } => Some(Scored {
+            score: router_scored::Score::Sigmoid,
+            groups: groups.count,
+            kept: groups.kept,
+            normalise,
+            least: 1e-20,
+            scale,
+        }),
+        Score::BalancedSoftmax { least_sum } => Some(Scored {
+            score: router_scored::Score::Softmax,
+            groups: 1,
+            kept: 1,
+            normalise: true,
+            least: least_sum,
+            scale: 1.0,
+        }),
+        Score::Softmax | Score::SqrtSoftplus { .. } => None,
+    }
 }
 
 impl GpuBackend {
@@ -49,7 +75,8 @@ impl GpuBackend {
     /// nor experts have biases, which have kernels of their own.
     fn chooses_at_once(&self, mixture: &Mixture) -> bool {
         let reached = self.steps.runs() && self.residency.device().finds_all();
-        let plain = mixture.router_bias.is_none() && mixture.biases.is_none();
+        let softmax = self.config.moe.router.score == Score::Softmax;
+        let plain = softmax && mixture.router_bias.is_none() && mixture.biases.is_none();
         let whole = mixture.shared.is_none() || self.joins(mixture);
         (!self.residency.can_move() || reached) && self.alone() && plain && whole
     }
@@ -110,6 +137,14 @@ impl GpuBackend {
         if let Some(((next, bias), to)) = next.filter(|_| step) {
             let next = self.trunk.matrix(next.index());
             product::launch(gpu, next, normed, to, tokens, false)?;
+            // Guesses are ranked by what experts are chosen by; a softmax keeps the order of logits, but for its bias.
+            let bias = match moe.router.score {
+                Score::BalancedSoftmax { .. } => None,
+                _ => bias,
+            };
+            if let Score::Sigmoid { .. } = moe.router.score {
+                elementwise::launch_sigmoid(gpu, to, tokens * moe.experts)?;
+            }
             if let Some(bias) = bias {
                 let bias = &self.vectors[bias.index()];
                 plain::launch_add_bias(gpu, (to, bias), (tokens, moe.experts))?;
@@ -145,6 +180,11 @@ impl GpuBackend {
                 let (slabs, experts) = (&slots.slabs, moe.experts);
                 let of = fused::Router { logits, slabs, choice, experts, k, normalise };
                 fused::launch_choose(gpu, matrices, normed, &buffers.shared_gate, of)?;
+            }
+            None if let Some(of) = scored(&moe.router) => {
+                let shape = router::Chosen { tokens, experts: moe.experts, k };
+                let from = (logits, added);
+                router_scored::launch(gpu, of, from, &slots.slabs, choice, shape)?;
             }
             None => {
                 let shape = router::Chosen { tokens, experts: moe.experts, k };

@@ -9,10 +9,12 @@
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod attend;
+mod dense;
 mod draw;
 mod experts;
 mod fuse;
 mod fused;
+mod latent;
 mod load;
 mod mixture;
 mod ops;
@@ -42,6 +44,7 @@ pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
 use self::fuse::{Facts, Launch, Shape, prepare};
+use self::latent::LatentBuffers;
 use self::places::{Places, Span};
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
@@ -90,6 +93,7 @@ pub struct GpuBackend {
     vectors: Vec<Buffer>,
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
+    latent: LatentBuffers,
     sequences: Sequences,
     places: Places,
     /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.

@@ -41,6 +41,10 @@ impl GpuBackend {
                 self.settle()?;
                 return self.run_mixture(layer, None, mixture, cancel);
             }
+            Launch::Plain(Op::Dense(dense)) => {
+                self.settle()?;
+                return self.run_dense(layer, dense);
+            }
             _ => {}
         }
         self.attempt(|this| match launch {
@@ -74,6 +78,7 @@ impl GpuBackend {
             &Op::NormRotate { heads, weight } => self.norm_and_rotate(heads, weight),
             &Op::Rotate { heads } => self.launch_rotate(heads),
             &Op::Attend { sinks } => self.attend_with(layer, sinks, None),
+            Op::AttendLatent(weights) => self.attend_latent(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::DeltaRule { decay_rate, decay_bias } => {
@@ -81,13 +86,12 @@ impl GpuBackend {
                 self.run_delta_rule(layer, [decay_rate, decay_bias])
             }
             &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
-            Op::NormRow { .. }
-            | Op::NormHeads { .. }
-            | Op::NormAdd { .. }
+            &Op::NormRow { register, weight } => self.norm_row(register, weight),
+            &Op::NormHeads { heads, weight } => self.norm_heads(heads, weight),
+            Op::NormAdd { .. }
             | Op::NormValues { .. }
             | Op::Scale { .. }
             | Op::GroupedLinear { .. }
-            | Op::AttendLatent(_)
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
             | Op::AttendRows { .. }
@@ -116,6 +120,26 @@ impl GpuBackend {
             shape,
             self.config.rms_epsilon,
         )
+    }
+
+    fn norm_row(&mut self, register: Register, weight: VectorId) -> Result<(), GpuError> {
+        let width = Register::widths(&self.config)[register as usize];
+        let (x, weight) = (&self.registers[register as usize], &self.vectors[weight.index()]);
+        let latent = self.config.latent.as_ref();
+        let epsilon = latent.map_or(self.config.rms_epsilon, |latent| latent.rms_epsilon);
+        let shape = (self.tokens, width);
+        norm::launch_in_place(&mut self.residency.device_mut().gpu, (x, weight), shape, epsilon)
+    }
+
+    fn norm_heads(&mut self, heads: Register, weight: VectorId) -> Result<(), GpuError> {
+        let attention = &self.config.attention;
+        let count = match heads {
+            Register::Query => attention.query_heads,
+            _ => attention.key_value_heads,
+        };
+        let (x, weight) = (&self.registers[heads as usize], &self.vectors[weight.index()]);
+        let (shape, epsilon) = ((self.tokens * count, attention.head_dim), self.config.rms_epsilon);
+        norm::launch_in_place(&mut self.residency.device_mut().gpu, (x, weight), shape, epsilon)
     }
 
     fn split_query_gate(&mut self) -> Result<(), GpuError> {

@@ -16,10 +16,11 @@ use store::format::ProjectionShape;
 
 use super::super::Register;
 use super::fuse::serves;
+use super::latent;
 use super::step::STEP_TOKENS;
 use super::windows::WindowSizes;
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::config::{FeedForward, LatentConfig, ModelConfig};
 use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
 use crate::sequences::{Kept, RowForm, SequenceLayout};
@@ -117,6 +118,8 @@ pub(super) struct Sizes {
     left: usize,
     /// Bytes of a sequence's keys in one layer that keeps all positions; its values take as many.
     pub(super) cache_bytes: u64,
+    /// Queries that meet latent rows, and sums of rows.
+    pub(super) latent: [usize; 2],
     /// What layers with a window keep.
     pub(super) windows: Option<WindowSizes>,
     /// What sequences carry.
@@ -128,7 +131,12 @@ impl Sizes {
         let (tokens, hidden, moe) = (options.batch_tokens, config.hidden, &config.moe);
         let pairs = tokens * options.top_k;
         let shared = moe.shared_intermediate.map_or(0, |_| tokens);
-        let inner = shared * moe.shared_intermediate.unwrap_or(0);
+        // Networks of layers without experts use the room of the shared expert.
+        let dense = config.layers.iter().filter_map(|layer| match layer.feed_forward {
+            FeedForward::Dense { inner } => Some(inner),
+            FeedForward::Mixture | FeedForward::Both { .. } => None,
+        });
+        let inner = dense.chain(moe.shared_intermediate).max().unwrap_or(0);
         let attention = &config.attention;
         let layout = Arc::new(SequenceLayout::of_layers(
             config,
@@ -138,7 +146,11 @@ impl Sizes {
         ));
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
-        let widest = widest.max(moe.shared_intermediate.unwrap_or(0));
+        let widest = widest.max(inner);
+        let of_latent = |it: &LatentConfig| {
+            (attention.query_heads * it.value_dim).max(it.query_rank.unwrap_or(0))
+        };
+        let widest = widest.max(config.latent.as_ref().map_or(0, of_latent));
         let widths = [(tokens, widest), (pairs, moe.intermediate)];
         let halves = widths.map(|(rows, width)| Halves::sizes(rows, width)[0]);
         let context = options.context;
@@ -148,7 +160,10 @@ impl Sizes {
         Self {
             registers: Register::widths(config).map(|width| tokens * width),
             halves: [halves.into_iter().max().unwrap_or(0), pairs],
-            partial: attention_kernels::partial_len(attention.query_heads, context),
+            partial: match config.latent {
+                Some(_) => 0,
+                None => attention_kernels::partial_len(attention.query_heads, context),
+            },
             selected: logit_rows * hidden,
             logits: logit_rows * config.vocabulary,
             router_logits: tokens * moe.experts,
@@ -163,7 +178,7 @@ impl Sizes {
             },
             replaced: config.layers.len() * replaced_row(tokens.min(STEP_TOKENS), moe.experts),
             shared_factor: shared,
-            shared_inner: inner,
+            shared_inner: tokens * inner,
             shared_hidden: shared * hidden,
             tokens,
             angles: tokens * attention.rope.dims,
@@ -175,9 +190,15 @@ impl Sizes {
             drawn: logit_rows.min(STEP_TOKENS),
             left: if ends { 0 } else { tokens.min(STEP_TOKENS) * hidden },
             cache_bytes: (options.context * layout.row()) as u64,
-            windows: WindowSizes::new(&layout, options),
+            latent: latent::sizes(config, tokens),
+            windows: WindowSizes::new(&layout, options, attention.query_heads),
             layout,
         }
+    }
+
+    /// Bytes of a sequence's keys in one layer that keeps all positions, and of its values: none where rows are both.
+    pub(super) fn sides_bytes(&self) -> [u64; 2] {
+        [self.cache_bytes, if self.layout.sides() == 2 { self.cache_bytes } else { 0 }]
     }
 
     /// Bytes of all buffers of a batch.
@@ -209,7 +230,7 @@ impl Sizes {
             self.drawn,
             Gpu::CONTROL_WORDS as usize,
         ];
-        let registers = self.registers.into_iter().chain(self.halves);
+        let registers = self.registers.into_iter().chain(self.halves).chain(self.latent);
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
@@ -249,8 +270,9 @@ impl GpuRequirements {
         let weights = sum(&mut matrices.chain(vectors));
         let activations = sum(&mut sizes.batch());
         let layers = |kept| sizes.layout.count(kept) * options.sequences;
-        let (windows, caches) = (layers(Kept::Window), 2 * layers(Kept::Paged));
-        let key_values = sum(&mut std::iter::repeat_n(sizes.cache_bytes, caches));
+        let (windows, caches) = (layers(Kept::Window), layers(Kept::Paged));
+        let key_values = std::iter::repeat_n(sizes.sides_bytes(), caches);
+        let key_values = sum(&mut key_values.flatten());
         let kept = sizes.windows.as_ref();
         let kept = sum(&mut kept.into_iter().flat_map(|it| it.buffers(windows)));
         let states = [sizes.layout.state(), sizes.layout.tail()].map(|values| 4 * values as u64);
@@ -313,11 +335,14 @@ pub fn check_model(
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
     let ends = config.stream.ends();
     program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &ends)?;
-    let delta = config.delta.as_ref();
+    if let Some(found) = latent::unserved(config) {
+        return config_error("kv_lora_rank", format!("{found}: use --device cpu"));
+    }
+    let (delta, latent) = (config.delta.as_ref(), config.latent.is_some());
     for (key, found, limit) in [
         ("num_experts_per_tok", config.moe.top_k, router::TOP_K_LIMIT),
         ("num_experts", config.moe.experts, router::EXPERTS_LIMIT),
-        ("head_dim", config.attention.head_dim, heads::HEAD_DIM_LIMIT),
+        ("head_dim", if latent { 0 } else { config.attention.head_dim }, heads::HEAD_DIM_LIMIT),
         ("linear_key_head_dim", delta.map_or(0, |delta| delta.key_dim), delta::KEY_DIM_LIMIT),
         (
             "linear_conv_kernel_dim",

@@ -19,11 +19,13 @@ mod delta_layer;
 mod driver_options;
 mod forms;
 mod fused;
+mod latent;
 mod layers;
 mod matrices;
 mod pairs;
 mod plain;
 mod reference;
+mod sandwich;
 mod scored;
 mod tiles;
 
@@ -113,10 +115,12 @@ type Run = fn(&mut Gpu, &mut dyn FnMut(Finding)) -> Result<(), GpuError>;
 
 /// Checks that belong together, by name. A group can be run by a process of its own, so that a driver that crashes in
 /// one does not keep the others from being checked.
-const GROUPS: [(&str, Run); 10] = [
+const GROUPS: [(&str, Run); 12] = [
     ("layers", layers::run),
     ("parts", plain::run),
     ("scores", scored::run),
+    ("latent", latent::run),
+    ("sandwich", sandwich::run),
     ("fused", fused::run),
     ("chosen", chosen::run),
     ("delta-layers", delta_layer::run),

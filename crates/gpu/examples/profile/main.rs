@@ -244,7 +244,17 @@ impl Room {
     /// So many tiles of so many pairs at the most.
     fn work(&self, (count, pairs): (usize, u32), flag: u32) -> Work<'_> {
         let Self { tiles, order, .. } = self;
-        Work { tiles, first: 0, count, pairs, order, k: TOP_K, table_start: 0, flag, clamped: None }
+        Work {
+            tiles,
+            first: 0,
+            count,
+            pairs,
+            order,
+            k: TOP_K,
+            table_start: 0,
+            flag,
+            activation: experts::Activation::SwiGlu,
+        }
     }
 
     fn new(gpu: &mut Gpu, tokens: usize, [matrices, blocks, quick]: [bool; 3]) -> Result<Self> {
@@ -453,7 +463,7 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     let rows = combine::Weighed { rows: &room.c, weights: &room.weights };
     table.line(gpu, "combine", 40, 4 * tokens * TOP_K * HIDDEN, &mut |gpu| {
         let shared = Some(combine::Shared { rows: &room.a, factor: Some(&room.small) });
-        let size = combine::Combined { tokens, k: TOP_K, width: HIDDEN };
+        let size = combine::Combined { tokens, k: TOP_K, width: HIDDEN, add: true };
         combine::launch(gpu, rows, shared, &room.b, size)
     })
 }

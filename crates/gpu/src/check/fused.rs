@@ -96,7 +96,7 @@ fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding
     let (one, other) = (floats(gpu, &before)?, floats(gpu, &before)?);
     let common = Some(combine::Shared { rows: &shared, factor: Some(&factor) });
     let of = combine::Weighed { rows: &pairs, weights: &weights };
-    let size = combine::Combined { tokens: 1, k, width: rows };
+    let size = combine::Combined { tokens: 1, k, width: rows, add: true };
     combine::launch(gpu, of, common, &one, size)?;
     fused::launch_close(gpu, trunk.matrix(0), &normed, &factor, of, &other, k)?;
     all_equal &= gpu.read_floats(&one, 0, rows)? == gpu.read_floats(&other, 0, rows)?;

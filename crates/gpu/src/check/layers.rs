@@ -373,7 +373,7 @@ fn combines(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let (shared, factor) = (floats(gpu, &shared)?, floats(gpu, &factor)?);
     let common = Some(combine::Shared { rows: &shared, factor: Some(&factor) });
     let of = combine::Weighed { rows: &rows, weights: &weights };
-    combine::launch(gpu, of, common, &y, combine::Combined { tokens, k, width })?;
+    combine::launch(gpu, of, common, &y, combine::Combined { tokens, k, width, add: true })?;
     let found = gpu.read_floats(&y, 0, expected.len())?;
     let difference = difference(&found, &expected);
     Ok(Finding { name: "combination".to_owned(), difference, bound: 1e-5, alone_equal: true })
@@ -391,7 +391,7 @@ fn stops(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     norm::launch(gpu, (&input, &factors, &y), (rows, width), EPSILON)?;
     elementwise::launch_swiglu(gpu, &input, &y, rows * width)?;
     let of = combine::Weighed { rows: &input, weights: &factors };
-    let size = combine::Combined { tokens: rows, k: 1, width };
+    let size = combine::Combined { tokens: rows, k: 1, width, add: true };
     combine::launch(gpu, of, None, &y, size)?;
     let shape = attention::Shape { query_heads: 1, key_value_heads: 1, dim: width };
     let run = attention::Run { first: 0, tokens: 1, position: 0 };

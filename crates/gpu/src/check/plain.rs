@@ -89,7 +89,7 @@ fn attends(
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
     let held = floats(gpu, &sinks.unwrap_or([attention::NO_SINK; 4]))?;
-    let layer = attention::Layer { shape, sinks: Some(&held), window };
+    let layer = attention::Layer { shape, sinks: Some(&held), window, scale: None };
     let partial = empty(gpu, attention::partial_len(4, context))?;
     let mut results = Vec::new();
     for cuts in [vec![tokens], vec![270, 30], [vec![40], vec![1; 260]].concat()] {
@@ -287,7 +287,7 @@ fn clamped(
             k: TOP_K,
             table_start: 0,
             flag: 1,
-            clamped: Some(clamped),
+            activation: experts::Activation::Clamped(clamped),
         };
         if by_matrices {
             let [values, factors] = Halves::sizes(pairs, hidden);

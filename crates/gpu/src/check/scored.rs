@@ -160,7 +160,7 @@ fn sums(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     let shared = floats(gpu, &shared)?;
     let always = Some(combine::Shared { rows: &shared, factor: None });
     let of = combine::Weighed { rows: &rows, weights: &weights };
-    combine::launch(gpu, of, always, &y, combine::Combined { tokens, k, width })?;
+    combine::launch(gpu, of, always, &y, combine::Combined { tokens, k, width, add: true })?;
     let found = gpu.read_floats(&y, 0, expected.len())?;
     let name = "combination, a shared expert without a gate".to_owned();
     let difference = difference(&found, &expected);

@@ -57,10 +57,11 @@ fn products(packing: Packing) -> impl Iterator<Item = Op> {
 fn halves_between(packing: Packing) -> impl Iterator<Item = (Half, Between)> {
     let clamped = |in_turns| Between::Clamped { in_turns };
     let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
+    let own = [(Half::GateUp, Between::GeGlu)];
     let all = [Between::SwiGlu, clamped(true), clamped(false)].into_iter().flat_map(|between| {
         [Half::GateUp, Half::Down].into_iter().map(move |half| (half, between))
     });
-    all.filter(move |(_, between)| *between == Between::SwiGlu || !of_grid)
+    all.filter(move |(_, between)| *between == Between::SwiGlu || !of_grid).chain(own)
 }
 
 /// Products by head of a packing.
@@ -145,11 +146,13 @@ fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
 /// All kernels with all numbers that their texts depend on, in a fixed order.
 pub fn all() -> impl Iterator<Item = Op> {
     let plain = [
-        Op::Combine(Always::None),
-        Op::Combine(Always::Whole),
-        Op::Combine(Always::Gated),
+        Op::Combine { always: Always::None, add: true },
+        Op::Combine { always: Always::None, add: false },
+        Op::Combine { always: Always::Whole, add: true },
+        Op::Combine { always: Always::Gated, add: true },
         Op::Norm,
         Op::NormInPlace,
+        Op::NormAdd,
         Op::GatedNorm,
         Op::Heads,
         Op::Rotate,
@@ -158,6 +161,10 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::SigmoidGate,
         Op::LatentTurn,
         Op::Sigmoid,
+        Op::GeGlu,
+        Op::Scale,
+        Op::Cap,
+        Op::WeighExperts,
         Op::SwiGlu,
         Op::DeltaHeads,
         Op::Router { biased: false },

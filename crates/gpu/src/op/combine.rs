@@ -15,7 +15,7 @@ pub enum Always {
     Gated,
 }
 
-pub(crate) fn source(always: Always) -> (Source, String) {
+pub(crate) fn source(always: Always, add: bool) -> (Source, String) {
     let mut source = Source::new().read("rows", "f32").read("weights", "f32");
     if always != Always::None {
         source = source.read("always", "f32");
@@ -29,6 +29,7 @@ pub(crate) fn source(always: Always) -> (Source, String) {
         Always::Whole => "sum = sum + always[at];",
         Always::None => "",
     };
+    let sum = if add { "y[at] + sum" } else { "sum" };
     let body = format!(
         "let column = wid.x * 256u + lid;
         if column < p.width {{
@@ -39,7 +40,7 @@ pub(crate) fn source(always: Always) -> (Source, String) {
                 sum = fma(rows[pair * p.width + column], weights[pair], sum);
             }}
             {common}
-            y[at] = y[at] + sum;
+            y[at] = {sum};
         }}
         "
     );
@@ -73,9 +74,11 @@ pub struct Combined {
     pub k: usize,
     /// Values of a row.
     pub width: usize,
+    /// Whether the sum is added to what is there.
+    pub add: bool,
 }
 
-/// `y[tokens, width] += sum_k weights[tokens, k] * rows[tokens, k, width] + shared`, which is weighed by
+/// `y[tokens, width] +=`, or `=`, `sum_k weights[tokens, k] * rows[tokens, k, width] + shared`, which is weighed by
 /// `sigmoid(factor[tokens])` where it has a factor.
 ///
 /// # Errors
@@ -85,7 +88,7 @@ pub fn launch(
     Weighed { rows, weights }: Weighed<'_>,
     shared: Option<Shared<'_>>,
     y: &Buffer,
-    Combined { tokens, k, width }: Combined,
+    Combined { tokens, k, width, add }: Combined,
 ) -> Result<(), GpuError> {
     let mut spans = vec![rows.all(), weights.all()];
     let mut always = Always::None;
@@ -96,5 +99,5 @@ pub fn launch(
     }
     spans.push(y.all());
     let groups = [(width as u32).div_ceil(256), tokens as u32, 1];
-    gpu.dispatch(Op::Combine(always), &spans, &[width as u32, k as u32], groups)
+    gpu.dispatch(Op::Combine { always, add }, &spans, &[width as u32, k as u32], groups)
 }

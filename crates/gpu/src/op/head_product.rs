@@ -92,7 +92,8 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     for token in 0..tokens {
         let _ = writeln!(
             body,
-            "let x{token} = ((p.x_first + min(wid.y * {tokens}u + {token}u, p.tokens - 1u)) * p.heads + head) * p.x_width;",
+            "let t{token} = p.x_first + min(wid.y * {tokens}u + {token}u, p.tokens - 1u);
+            let x{token} = (t{token} * p.heads + head) * p.x_width;",
         );
     }
     let load = |plane: u32, _: u32, index: &str| {

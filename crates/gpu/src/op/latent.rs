@@ -77,17 +77,29 @@ pub(crate) fn append(cache: Cache, form: Form) -> (Source, String) {
     (source, body)
 }
 
-/// Norms the latents and rotates the keys of the run's `rows[batch, rank + rotated]` and writes them to its cache;
-/// `angles[batch, rotated / 2]` are cosine and sine of each pair.
+/// The buffers of [`launch_append`].
+#[derive(Clone, Copy)]
+pub struct Appended<'a> {
+    /// `[batch, rank + rotated]`
+    pub rows: &'a Buffer,
+    /// `[rank]`
+    pub norm: &'a Buffer,
+    /// `[batch, rotated / 2]`: cosine and sine of each pair.
+    pub angles: &'a Buffer,
+    /// The cache of the run's sequence.
+    pub to: &'a Buffer,
+}
+
+/// Norms the latents and rotates the keys of the run's rows and writes them to its cache.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_append(
     gpu: &mut Gpu,
     cache: Cache,
-    (rows, norm, angles): (&Buffer, &Buffer, &Buffer),
-    to: &Buffer,
-    (row, epsilon): (Row, f32),
+    Appended { rows, norm, angles, to }: Appended<'_>,
+    row: Row,
+    epsilon: f32,
     run: Run,
 ) -> Result<(), GpuError> {
     assert!(row.width() <= ROW_LIMIT && row.width().is_multiple_of(2), "{row:?}");
@@ -125,6 +137,26 @@ pub(crate) fn turn() -> (Source, String) {
     (source, body.to_owned())
 }
 
+/// The buffers of [`launch_turn`].
+#[derive(Clone, Copy)]
+pub struct Turned<'a> {
+    /// `[batch, heads, plain + rotated]`
+    pub query: &'a Buffer,
+    /// `[batch, rotated / 2]`: cosine and sine of each pair.
+    pub angles: &'a Buffer,
+    /// `[tokens, heads, rank + rotated]`
+    pub turned: &'a Buffer,
+}
+
+/// Heads of queries.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryHeads {
+    /// Heads.
+    pub heads: usize,
+    /// Values of a head that are not rotated.
+    pub plain: usize,
+}
+
 /// Rotates the ends of `tokens` tokens' `query[batch, heads, plain + rotated]` from token `first` on into those of
 /// `turned[tokens, heads, rank + rotated]`.
 ///
@@ -132,9 +164,9 @@ pub(crate) fn turn() -> (Source, String) {
 /// The device failed.
 pub fn launch_turn(
     gpu: &mut Gpu,
-    (query, angles, turned): (&Buffer, &Buffer, &Buffer),
+    Turned { query, angles, turned }: Turned<'_>,
     row: Row,
-    (heads, plain): (usize, usize),
+    QueryHeads { heads, plain }: QueryHeads,
     (first, tokens): (usize, usize),
 ) -> Result<(), GpuError> {
     let [step, apart] = row.steps();

@@ -90,13 +90,20 @@ pub enum Op {
     /// One half of the experts of a layer for many pairs, by cooperative matrices.
     TileExperts(tile::ExpertsSpec),
     /// The weighted sum of a token's experts, added to its row; with a shared expert or without.
-    Combine(combine::Always),
+    Combine {
+        /// Whether there is a shared expert.
+        always: combine::Always,
+        /// Whether the sum is added to what is there.
+        add: bool,
+    },
     /// Rows of a matrix, decoded.
     Embed(Packing),
     /// RMS norm of rows.
     Norm,
     /// RMS norm of rows in place.
     NormInPlace,
+    /// RMS norm of rows, added.
+    NormAdd,
     /// RMS norm of heads times the SiLU of a gate.
     GatedNorm,
     /// RMS norm of heads, then rotation.
@@ -113,6 +120,14 @@ pub enum Op {
     SigmoidGate,
     /// `x = sigmoid(x)`
     Sigmoid,
+    /// `gate = gelu(gate) * up`
+    GeGlu,
+    /// `x *= factor`
+    Scale,
+    /// `x = cap tanh(x / cap)`
+    Cap,
+    /// Weights of chosen experts times a factor of each expert.
+    WeighExperts,
     /// `gate = silu(gate) * up`
     SwiGlu,
     /// Writes keys and values to a cache.
@@ -206,6 +221,23 @@ const STOP: &str = "if control[0] != 0u { return; }\n";
 const STOP_HERE: &str = "// stop here";
 
 impl Op {
+    /// Declares the flag that stops the kernel, and asks it.
+    fn behind_flag(self, source: Source, body: String) -> (Source, String) {
+        // The router raises the flag, and experts run behind their own layer's.
+        match self {
+            Self::Router { .. }
+            | Self::RouterScored { .. }
+            | Self::Choose(_)
+            | Self::ChosenGateUp(_) => (source.write("control", "u32"), body),
+            Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
+            _ if body.contains(STOP_HERE) => {
+                let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");
+                (source.read("control", "u32"), format!("let stopped = control[0];\n{body}"))
+            }
+            _ => (source.read("control", "u32"), format!("{STOP}{body}")),
+        }
+    }
+
     /// The declarations and the whole text.
     pub(crate) fn source(self, form: Form) -> (Source, String) {
         let (source, body) = match self {
@@ -229,19 +261,13 @@ impl Op {
             Self::Halves => halves::source(form),
             Self::Tile(spec) => tile::source(spec),
             Self::TileExperts(spec) => tile::experts(spec),
-            Self::Combine(always) => combine::source(always),
+            Self::Combine { always, add } => combine::source(always, add),
             Self::Embed(packing) => embedding::source(packing),
-            Self::Norm => norm::rows(form),
-            Self::NormInPlace => norm::in_place(form),
-            Self::GatedNorm => norm::gated(form),
             Self::Heads => heads::source(form),
             Self::Rotate => plain::rotate(),
             Self::AddBias => plain::add_bias(),
             Self::PreparePlain(cache) => plain::prepare(cache),
             Self::Split => heads::split(),
-            Self::SigmoidGate => elementwise::sigmoid_gate(),
-            Self::Sigmoid => elementwise::sigmoid(),
-            Self::SwiGlu => elementwise::swiglu(),
             Self::Append(cache) => attention::append(cache),
             Self::LatentAppend(cache) => latent::append(cache, form),
             Self::LatentTurn => latent::turn(),
@@ -257,23 +283,21 @@ impl Op {
             Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),
             Self::Router { biased } => router::source(biased, form),
             Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
+            Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm => {
+                norm::source(self, form)
+            }
+            Self::SigmoidGate
+            | Self::Sigmoid
+            | Self::SwiGlu
+            | Self::GeGlu
+            | Self::Scale
+            | Self::Cap
+            | Self::WeighExperts => elementwise::source(self),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),
         };
-        // The router raises the flag, and experts run behind their own layer's.
-        let (source, body) = match self {
-            Self::Router { .. }
-            | Self::RouterScored { .. }
-            | Self::Choose(_)
-            | Self::ChosenGateUp(_) => (source.write("control", "u32"), body),
-            Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
-            _ if body.contains(STOP_HERE) => {
-                let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");
-                (source.read("control", "u32"), format!("let stopped = control[0];\n{body}"))
-            }
-            _ => (source.read("control", "u32"), format!("{STOP}{body}")),
-        };
+        let (source, body) = self.behind_flag(source, body);
         // Those that run behind a flag have looked already.
         let body = body.replace(STOP_HERE, "");
         let text = source.text(&body);

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use gpu::Planes;
+use gpu::op::heads::HEAD_DIM_LIMIT;
 use gpu::op::packing::Packing;
 use gpu::op::{fused, gated_product};
 
@@ -14,7 +15,6 @@ use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
-use crate::model::dense::Dense;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
@@ -145,8 +145,12 @@ fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Laun
     use Register::{Context, Gate, Key, Normed, Query, Residual, Value};
     let token = kind == Kind::Token;
     let one = kind != Kind::Tokens;
-    // The launch of norms and attention knows no windows.
-    let whole = facts.config.layers[layer.index()].window.is_none();
+    // The launch of norms and attention knows no windows, and no other factor of scores.
+    let (config, attention) = (facts.config, &facts.config.attention);
+    let common = config.windowed.is_none()
+        && attention.scale.is_none()
+        && attention.head_dim <= HEAD_DIM_LIMIT;
+    let whole = common && config.layers[layer.index()].window.is_none();
     match *ops {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
             Convolve { weight }, ..]
@@ -164,7 +168,7 @@ fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Laun
         [AddBias { register: Query, bias: query }, AddBias { register: Key, bias: key },
             AddBias { register: Value, bias: value },
             Rotate { heads: Query }, Rotate { heads: Key }, Attend { sinks }, ..]
-            if one =>
+            if one && common =>
             (Launch::AttendBiased { biases: [query, key, value], sinks }, 6),
         [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
             Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..]
@@ -217,19 +221,16 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
             Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
         }
-        Op::Attend { .. } if config.windowed.is_some() => {
-            Err(Refusal::form(op, Refusal::OTHER_HEADS))
-        }
         Op::Attend { .. } if layer.window != layer.kept_window() => {
             Err(Refusal::form(op, "over a sliding window of so many tokens"))
         }
         Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
-        Op::Dense(Dense { activation: Activation::GeGlu, .. }) => {
-            Err(Refusal::form(op, Refusal::GELU))
-        }
         Op::Norm { .. }
         | Op::NormRow { .. }
         | Op::NormHeads { .. }
+        | Op::NormAdd { .. }
+        | Op::NormValues { .. }
+        | Op::Scale { .. }
         | Op::Linear { .. }
         | Op::LinearAdd { .. }
         | Op::AddBias { .. }
@@ -244,10 +245,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::Dense(_)
         | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
-        Op::NormAdd { .. }
-        | Op::NormValues { .. }
-        | Op::Scale { .. }
-        | Op::GroupedLinear { .. }
+        Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }
@@ -277,11 +275,17 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     if mixture.table.is_some() {
         return Err("chosen by a table");
     }
-    if mixture.router_input != Register::Normed {
-        return Err(Refusal::OTHER_INPUT);
-    }
-    if mixture.activation == Activation::GeGlu {
-        return Err(Refusal::GELU);
+    if mixture.shared.is_some() {
+        // Kernels of shared experts know SwiGLU, read what the router reads, and add to the stream.
+        if mixture.router_input != Register::Normed {
+            return Err(Refusal::OTHER_INPUT);
+        }
+        if mixture.activation == Activation::GeGlu {
+            return Err(Refusal::GELU);
+        }
+        if mixture.to.is_some() {
+            return Err("with a shared expert and an output of its own");
+        }
     }
     if matches!(moe.activation, Activation::Limited { .. }) {
         return Err("with clamped inputs of activations");

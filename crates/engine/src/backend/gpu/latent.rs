@@ -1,12 +1,12 @@
 //! Latent attention: queries meet the cached rows themselves, so that prompts and answers do the same sums.
 //!
-//! Some tokens of a run at a time go through, because queries and sums are as wide as the row for every head. Nothing of
-//! a token depends on which others go with it.
+//! Some tokens of a run at a time go through, because queries and sums are as wide as the row for every head. Nothing
+//! of a token depends on which others go with it.
 
 use gpu::op::attention::{KeyValue, Run};
 use gpu::op::attention_wide::{self, Shape};
 use gpu::op::head_product::{self, Rows};
-use gpu::op::latent::{self, Row};
+use gpu::op::latent::{self, Appended, QueryHeads, Row, Turned};
 use gpu::{Buffer, Gpu, GpuError};
 use store::LayerId;
 
@@ -24,6 +24,13 @@ pub(super) fn sizes(config: &ModelConfig, batch_tokens: usize) -> [usize; 2] {
     let Some(shape) = &config.latent else { return [0; 2] };
     let pairs = batch_tokens.min(TOKENS) * config.attention.query_heads;
     [pairs * config.attention.head_dim, pairs * shape.rank]
+}
+
+/// Columns of the widest matrix that only latent attention has.
+pub(super) fn widest(config: &ModelConfig) -> usize {
+    let heads = config.attention.query_heads;
+    let of = |it: &LatentConfig| (heads * it.value_dim).max(it.query_rank.unwrap_or(0));
+    config.latent.as_ref().map_or(0, of)
 }
 
 /// Rows of some tokens.
@@ -102,17 +109,17 @@ impl GpuBackend {
         let gpu = &mut self.residency.device_mut().gpu;
         for span in &self.spans {
             let (held, _) = self.places.cache(span.sequence, layer);
-            let of_row = (shape, config.rms_epsilon);
-            latent::launch_append(gpu, cache, (rows, norm, &self.angles), held, of_row, span.run)?;
+            let appended = Appended { rows, norm, angles: &self.angles, to: held };
+            latent::launch_append(gpu, cache, appended, shape, config.rms_epsilon, span.run)?;
             for start in (0..span.run.tokens).step_by(TOKENS) {
                 let tokens = TOKENS.min(span.run.tokens - start);
                 let first = span.run.first + start;
                 let x = Rows { buffer: query, first, width };
                 let y = Rows { buffer: meets, first: 0, width: shape.width() };
                 head_product::launch(gpu, absorb, x, y, tokens)?;
-                let turned = (query, &self.angles, meets);
-                let sizes = ((heads, config.plain_dim), (first, tokens));
-                latent::launch_turn(gpu, turned, shape, sizes.0, sizes.1)?;
+                let ends = Turned { query, angles: &self.angles, turned: meets };
+                let queries = QueryHeads { heads, plain: config.plain_dim };
+                latent::launch_turn(gpu, ends, shape, queries, (first, tokens))?;
                 let run = Run { first: 0, tokens, position: span.run.position + start };
                 let places = KeyValue { keys: held, values: held };
                 attention_wide::launch(gpu, cache, meets, places, sums, of, run)?;

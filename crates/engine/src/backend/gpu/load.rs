@@ -8,6 +8,7 @@ use store::cache::Phase;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use super::constants::Constants;
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
 use super::latent::LatentBuffers;
@@ -75,11 +76,13 @@ impl GpuBackend {
         let partial = numbers("attention", sizes.partial)?;
         let token_ids = numbers("tokens", sizes.tokens)?;
         let angles = numbers("angles", sizes.angles)?;
+        let windowed = numbers("angles", sizes.windowed_angles)?;
         for (run, _) in catalog.vector_runs().filter(|(_, values)| *values > 0) {
             let values = vectors[run.clone()].concat();
             gpu.write_floats(&held[run.start], 0, &values)?;
         }
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
+        let constants = Constants::new(&mut gpu, &config)?;
         let latent = LatentBuffers::new(&mut gpu, sizes.latent)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
@@ -96,6 +99,8 @@ impl GpuBackend {
         Ok(Self {
             mixture,
             latent,
+            constants,
+            windowed: config.windowed.as_ref().map(|it| (windowed, it.rope.inverse_frequencies())),
             sequences: places.owner(&options),
             places,
             // What is read in place needs no copy ahead.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use gpu::op::router_scored::{self, Scored};
-use gpu::op::{chosen, elementwise, experts, fused, plain, product, router};
+use gpu::op::{chosen, experts, fused, router};
 use store::cache::{Phase, QueueCounters, StoreCounters};
 use store::{ExpertId, LayerId};
 
@@ -15,6 +15,7 @@ use super::experts::{Assignments, Routed};
 use super::slots::GpuSlots;
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use crate::EngineError;
+use crate::model::activation::Activation;
 use crate::model::mixture::{ExpertBiases, Mixture};
 use crate::model::router::{Router, Score};
 use crate::residency::Residency;
@@ -76,7 +77,13 @@ impl GpuBackend {
     fn chooses_at_once(&self, mixture: &Mixture) -> bool {
         let reached = self.steps.runs() && self.residency.device().finds_all();
         let softmax = self.config.moe.router.score == Score::Softmax;
-        let plain = softmax && mixture.router_bias.is_none() && mixture.biases.is_none();
+        let plain = softmax
+            && mixture.router_bias.is_none()
+            && mixture.biases.is_none()
+            && mixture.activation == Activation::SwiGlu
+            && mixture.expert_scales.is_none()
+            && mixture.router_input == Register::Normed
+            && mixture.to.is_none();
         let whole = mixture.shared.is_none() || self.joins(mixture);
         (!self.residency.can_move() || reached) && self.alone() && plain && whole
     }
@@ -113,7 +120,7 @@ impl GpuBackend {
         self.steps.note_combine(&self.residency.device().gpu);
         match path {
             Path::Chosen => Ok(()),
-            _ => self.mixture_sum(mixture),
+            _ => self.mixture_sum(layer, mixture),
         }
     }
 
@@ -132,22 +139,12 @@ impl GpuBackend {
         };
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
-        let own = (mixture.router, bias);
-        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, own));
-        if let Some(((next, bias), to)) = next.filter(|_| step) {
-            let next = self.trunk.matrix(next.index());
-            product::launch(gpu, next, normed, to, tokens, false)?;
-            // Guesses are ranked by what experts are chosen by; a softmax keeps the order of logits, but for its bias.
-            let bias = match moe.router.score {
-                Score::BalancedSoftmax { .. } => None,
-                _ => bias,
-            };
-            if let Score::Sigmoid { .. } = moe.router.score {
-                elementwise::launch_sigmoid(gpu, to, tokens * moe.experts)?;
-            }
-            if let Some(bias) = bias {
-                let bias = &self.vectors[bias.index()];
-                plain::launch_add_bias(gpu, (to, bias), (tokens, moe.experts))?;
+        let input = &self.registers[mixture.router_input as usize];
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.note_router(layer, (mixture.router, bias));
+            if step {
+                let held = (&self.trunk, &self.vectors[..]);
+                prefetch.guess(gpu, layer, input, held, moe.router.score)?;
             }
         }
         let choice = router::Choice {
@@ -206,7 +203,7 @@ impl GpuBackend {
             k: routed.top_k,
             table_start: layer.index() * routed.experts,
             flag: flag_of(layer),
-            clamped: routed.buffers.clamped(layer),
+            activation: routed.buffers.activation(layer),
         };
         routed.run_tiles(residency.device_mut(), layer, work)
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpu::op::attention as attention_kernels;
+use gpu::op::attention_wide::VALUES_LIMIT;
 use gpu::op::experts::Layout;
 use gpu::op::halves::Halves;
 use gpu::op::packing::Packing;
@@ -15,12 +16,13 @@ use kernels::format::Encoding;
 use store::format::ProjectionShape;
 
 use super::super::Register;
+use super::constants::Constants;
 use super::fuse::serves;
 use super::latent;
 use super::step::STEP_TOKENS;
 use super::windows::WindowSizes;
 use crate::EngineError;
-use crate::model::config::{FeedForward, LatentConfig, ModelConfig};
+use crate::model::config::{AttentionConfig, FeedForward, ModelConfig};
 use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
 use crate::sequences::{Kept, RowForm, SequenceLayout};
@@ -109,6 +111,9 @@ pub(super) struct Sizes {
     pub(super) partial: usize,
     pub(super) tokens: usize,
     pub(super) angles: usize,
+    pub(super) windowed_angles: usize,
+    /// [`Constants`].
+    pub(super) constants: [usize; 2],
     /// Words of the table of experts.
     pub(super) table: usize,
     /// Words of each of the two buffers in which tokens are ranked, and most likely tokens at once.
@@ -131,12 +136,7 @@ impl Sizes {
         let (tokens, hidden, moe) = (options.batch_tokens, config.hidden, &config.moe);
         let pairs = tokens * options.top_k;
         let shared = moe.shared_intermediate.map_or(0, |_| tokens);
-        // Networks of layers without experts use the room of the shared expert.
-        let dense = config.layers.iter().filter_map(|layer| match layer.feed_forward {
-            FeedForward::Dense { inner } => Some(inner),
-            FeedForward::Mixture | FeedForward::Both { .. } => None,
-        });
-        let inner = dense.chain(moe.shared_intermediate).max().unwrap_or(0);
+        let inner = network_width(config);
         let attention = &config.attention;
         let layout = Arc::new(SequenceLayout::of_layers(
             config,
@@ -145,12 +145,11 @@ impl Sizes {
             RowForm::Rows,
         ));
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
-        let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
+        let widest = hidden
+            .max(values)
+            .max(config.attentions().map(AttentionConfig::query_width).max().unwrap_or(0));
         let widest = widest.max(inner);
-        let of_latent = |it: &LatentConfig| {
-            (attention.query_heads * it.value_dim).max(it.query_rank.unwrap_or(0))
-        };
-        let widest = widest.max(config.latent.as_ref().map_or(0, of_latent));
+        let widest = widest.max(latent::widest(config));
         let widths = [(tokens, widest), (pairs, moe.intermediate)];
         let halves = widths.map(|(rows, width)| Halves::sizes(rows, width)[0]);
         let context = options.context;
@@ -182,6 +181,8 @@ impl Sizes {
             shared_hidden: shared * hidden,
             tokens,
             angles: tokens * attention.rope.dims,
+            windowed_angles: tokens * config.windowed.as_ref().map_or(0, |it| it.rope.dims),
+            constants: Constants::sizes(config),
             table: config.layers.len() * moe.experts,
             ranking: match logit_rows.min(STEP_TOKENS) {
                 0 => 0,
@@ -219,6 +220,7 @@ impl Sizes {
         let batch = [
             self.tokens,
             self.angles,
+            self.windowed_angles,
             self.partial,
             self.selected,
             self.selected,
@@ -231,6 +233,7 @@ impl Sizes {
             Gpu::CONTROL_WORDS as usize,
         ];
         let registers = self.registers.into_iter().chain(self.halves).chain(self.latent);
+        let registers = registers.chain(self.constants);
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
@@ -301,6 +304,16 @@ pub(super) fn held_runs(
     })
 }
 
+/// Inner width of the widest network that all tokens use: those of layers without experts, and next to them, use the
+/// room of the shared expert.
+fn network_width(config: &ModelConfig) -> usize {
+    let dense = config.layers.iter().filter_map(|layer| match layer.feed_forward {
+        FeedForward::Dense { inner } | FeedForward::Both { inner } => Some(inner),
+        FeedForward::Mixture => None,
+    });
+    dense.chain(config.moe.shared_intermediate).max().unwrap_or(0)
+}
+
 /// Numbers from one layer's replaced logits to the next one's: as kernels bind them.
 pub(super) fn replaced_row(tokens: usize, experts: usize) -> usize {
     (tokens * experts).next_multiple_of(Gpu::ALIGNMENT as usize / 4)
@@ -333,16 +346,19 @@ pub fn check_model(
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
-    let ends = config.stream.ends();
-    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &ends)?;
+    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &[])?;
     if let Some(found) = latent::unserved(config) {
         return config_error("kv_lora_rank", format!("{found}: use --device cpu"));
     }
     let (delta, latent) = (config.delta.as_ref(), config.latent.is_some());
+    let window = |layer: usize| config.layers[layer].window.is_some();
+    let windowed = (0..config.layers.len()).filter(|&layer| window(layer));
+    let windowed = windowed.map(|layer| config.attention_of(layer).head_dim).max().unwrap_or(0);
     for (key, found, limit) in [
         ("num_experts_per_tok", config.moe.top_k, router::TOP_K_LIMIT),
         ("num_experts", config.moe.experts, router::EXPERTS_LIMIT),
-        ("head_dim", if latent { 0 } else { config.attention.head_dim }, heads::HEAD_DIM_LIMIT),
+        ("head_dim", if latent { 0 } else { config.attention.head_dim }, VALUES_LIMIT),
+        ("head_dim", windowed, heads::HEAD_DIM_LIMIT),
         ("linear_key_head_dim", delta.map_or(0, |delta| delta.key_dim), delta::KEY_DIM_LIMIT),
         (
             "linear_conv_kernel_dim",

@@ -497,7 +497,17 @@ def golden_cases():
         "gemma4", hidden=64, layers=3, head_dim=16, full_head_dim=32, window=20, dense_width=48, experts=5, top_k=2,
         expert_width=32,
     ).calm()
+    known = dict(
+        vocabulary=288, hidden=64, layers=3, experts=6, expert_width=32, dense_width=48, heads=4, kv_heads=2, head_dim=16,
+    )
+    glm = latent.LatentNet(
+        "glm", family="glm4_moe", groups=1, kept=1, stretched=False, head_norms=True, scale=2.5, **known
+    ).calm()
+    olmoe = plain.PlainNet("olmoe", dense=0, shared=0, norm_topk=False, **known).calm()
+    ernie = plain.PlainNet("ernie", family="ernie4_5_moe", tied=True, **known).calm()
+    exaone = plain.PlainNet("exaone", family="exaone_moe", shared=1, **known | {"layers": 5}).calm()
     cases = [
+        *(hugging_face_case(net, skipped=net.family != "olmoe") for net in (glm, olmoe, ernie, exaone)),
         hugging_face_case(chosen, skipped=True),
         hugging_face_case(small.calm()),
         hugging_face_case(odd, fused=False),
@@ -528,6 +538,10 @@ def golden_cases():
         "glm5-calm-hf": 52,
         "dsv4-calm-hf": 100,
         "gemma4-calm-hf": 100,
+        "glm-calm-hf": 70,
+        "olmoe-calm-hf": 70,
+        "ernie-calm-hf": 70,
+        "exaone-calm-hf": 70,
         "glm-flash-calm-mlxlm-4bit": 100,
     }
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

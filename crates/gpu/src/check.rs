@@ -9,8 +9,8 @@ use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, decode_row};
 use kernels::{bf16_from_f32, f16_from_f32};
 
 use crate::op::{
-    attention, convolution, delta, draw, elementwise, embedding, experts, heads, norm, product,
-    router,
+    attention, combine, convolution, delta, draw, elementwise, embedding, experts, heads, norm,
+    product, router,
 };
 use crate::{Adapter, Buffer, Gpu, GpuError, Slabs, Trunk};
 
@@ -19,11 +19,14 @@ mod delta_layer;
 mod driver_options;
 mod forms;
 mod fused;
+mod latent;
 mod layers;
 mod matrices;
 mod pairs;
 mod plain;
 mod reference;
+mod sandwich;
+mod scored;
 mod tiles;
 
 pub use driver_options::run as run_driver_options;
@@ -112,9 +115,12 @@ type Run = fn(&mut Gpu, &mut dyn FnMut(Finding)) -> Result<(), GpuError>;
 
 /// Checks that belong together, by name. A group can be run by a process of its own, so that a driver that crashes in
 /// one does not keep the others from being checked.
-const GROUPS: [(&str, Run); 9] = [
+const GROUPS: [(&str, Run); 12] = [
     ("layers", layers::run),
     ("parts", plain::run),
+    ("scores", scored::run),
+    ("latent", latent::run),
+    ("sandwich", sandwich::run),
     ("fused", fused::run),
     ("chosen", chosen::run),
     ("delta-layers", delta_layer::run),

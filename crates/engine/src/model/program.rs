@@ -396,8 +396,6 @@ pub struct Refusal(pub String);
 impl Refusal {
     /// A form: the function of gate and input.
     pub const GELU: &'static str = "with GELU";
-    /// A form: layers with a window have another shape than the others.
-    pub const OTHER_HEADS: &'static str = "with heads of two shapes";
     /// A form: the router does not read what the experts read.
     pub const OTHER_INPUT: &'static str = "with a router that reads a norm of its own";
 

@@ -22,9 +22,15 @@ use store::format::Checkpoint;
 use store::io::Simulator;
 use store::trunk::LoadMode;
 
-/// One of each way that tokens are mixed, and one of layers with windows and experts with biases.
-pub(crate) const MIXERS: [&str; 3] =
-    ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"];
+/// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
+/// windows, without rotation and without experts.
+pub(crate) const MIXERS: [&str; 5] = [
+    "qwen35-calm-mlx-mixed",
+    "qwen3-calm-hf",
+    "gptoss-calm-mxfp4",
+    "deepseek-calm-hf",
+    "exaone-calm-hf",
+];
 const CONTEXT: usize = 640;
 pub(crate) const CHUNK: usize = 64;
 pub(crate) const ALL: usize = usize::MAX;

@@ -13,8 +13,8 @@ use gpu::op::attention::{self, Cache, Run};
 use gpu::op::experts::{self, Half, Work};
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    chosen, convolution, delta, draw, elementwise, embedding, fused, gated_product, group, heads,
-    norm, product, prompt, router, tile,
+    chosen, combine, convolution, delta, draw, elementwise, embedding, fused, gated_product, group,
+    heads, norm, product, prompt, router, tile,
 };
 use gpu::{Buffer, Gpu, GpuError, Slabs, Trunk, choose};
 use kernels::format::{BlockFormat, Encoding, FloatType, Matrix};
@@ -156,7 +156,7 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     })?;
     let mut down = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, INNER, COPIES)?;
     table.line(gpu, "shared down, sum", 40, down.bytes, &mut |gpu| {
-        let pairs = experts::Weighed { rows: &room.b, weights: &room.c };
+        let pairs = combine::Weighed { rows: &room.b, weights: &room.c };
         fused::launch_close(gpu, down.next(), &room.a, &room.small, pairs, &room.d, TOP_K)
     })?;
     let record = room.layout.record_shape();
@@ -244,7 +244,17 @@ impl Room {
     /// So many tiles of so many pairs at the most.
     fn work(&self, (count, pairs): (usize, u32), flag: u32) -> Work<'_> {
         let Self { tiles, order, .. } = self;
-        Work { tiles, first: 0, count, pairs, order, k: TOP_K, table_start: 0, flag, clamped: None }
+        Work {
+            tiles,
+            first: 0,
+            count,
+            pairs,
+            order,
+            k: TOP_K,
+            table_start: 0,
+            flag,
+            activation: experts::Activation::SwiGlu,
+        }
     }
 
     fn new(gpu: &mut Gpu, tokens: usize, [matrices, blocks, quick]: [bool; 3]) -> Result<Self> {
@@ -450,11 +460,11 @@ fn mixture(gpu: &mut Gpu, table: &mut Table, room: &Room, tokens: usize) -> Resu
     table.line(gpu, "pairs by expert", 40, 8 * tokens * TOP_K, &mut |gpu| {
         group::launch(gpu, &room.ids, lists, (tokens * TOP_K, EXPERTS), 32)
     })?;
-    let rows = experts::Weighed { rows: &room.c, weights: &room.weights };
+    let rows = combine::Weighed { rows: &room.c, weights: &room.weights };
     table.line(gpu, "combine", 40, 4 * tokens * TOP_K * HIDDEN, &mut |gpu| {
-        let shared = Some((&room.a, &room.small));
-        let size = experts::Combined { tokens, k: TOP_K, width: HIDDEN };
-        experts::launch_combine(gpu, rows, shared, &room.b, size)
+        let shared = Some(combine::Shared { rows: &room.a, factor: Some(&room.small) });
+        let size = combine::Combined { tokens, k: TOP_K, width: HIDDEN, add: true };
+        combine::launch(gpu, rows, shared, &room.b, size)
     })
 }
 

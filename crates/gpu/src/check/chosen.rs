@@ -81,7 +81,7 @@ fn layer(
         k,
         table_start: count,
         flag: 7,
-        clamped: None,
+        activation: experts::Activation::SwiGlu,
     };
     experts::launch(gpu, experts::Half::GateUp, &record, &slabs, work, &x, &between)?;
     experts::launch(gpu, experts::Half::Down, &record, &slabs, work, &between, &rows)?;
@@ -90,10 +90,10 @@ fn layer(
     let mut all_equal = true;
     for with in [false, true] {
         let (plain, found) = (floats(gpu, &before)?, floats(gpu, &before)?);
-        let common = with.then_some((&shared_rows, &factor));
-        let of = experts::Weighed { rows: &rows, weights: &weights };
-        let size = experts::Combined { tokens: 1, k, width: hidden };
-        experts::launch_combine(gpu, of, common, &plain, size)?;
+        let common = with.then_some(combine::Shared { rows: &shared_rows, factor: Some(&factor) });
+        let of = combine::Weighed { rows: &rows, weights: &weights };
+        let size = combine::Combined { tokens: 1, k, width: hidden, add: true };
+        combine::launch(gpu, of, common, &plain, size)?;
         let chosen_before = gpu.read_words(&ids, 4 * k as u64, k)?;
         let weights_before = gpu.read_floats(&weights, 0, k)?;
         gpu.write_words(&ids, 0, &vec![0; 2 * k])?;

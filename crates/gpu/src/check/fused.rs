@@ -94,10 +94,10 @@ fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding
     let (factor, shared) = (floats(gpu, &[0.3])?, floats(gpu, &plain[0])?);
     let before = numbers.floats(rows);
     let (one, other) = (floats(gpu, &before)?, floats(gpu, &before)?);
-    let common = Some((&shared, &factor));
-    let of = experts::Weighed { rows: &pairs, weights: &weights };
-    let size = experts::Combined { tokens: 1, k, width: rows };
-    experts::launch_combine(gpu, of, common, &one, size)?;
+    let common = Some(combine::Shared { rows: &shared, factor: Some(&factor) });
+    let of = combine::Weighed { rows: &pairs, weights: &weights };
+    let size = combine::Combined { tokens: 1, k, width: rows, add: true };
+    combine::launch(gpu, of, common, &one, size)?;
     fused::launch_close(gpu, trunk.matrix(0), &normed, &factor, of, &other, k)?;
     all_equal &= gpu.read_floats(&one, 0, rows)? == gpu.read_floats(&other, 0, rows)?;
     Ok(equal(format!("several products {}, rows of {columns}", encoding.name()), all_equal))

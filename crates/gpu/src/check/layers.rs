@@ -371,9 +371,9 @@ fn combines(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     }
     let (rows, weights) = (floats(gpu, &rows)?, floats(gpu, &weights)?);
     let (shared, factor) = (floats(gpu, &shared)?, floats(gpu, &factor)?);
-    let common = Some((&shared, &factor));
-    let of = experts::Weighed { rows: &rows, weights: &weights };
-    experts::launch_combine(gpu, of, common, &y, experts::Combined { tokens, k, width })?;
+    let common = Some(combine::Shared { rows: &shared, factor: Some(&factor) });
+    let of = combine::Weighed { rows: &rows, weights: &weights };
+    combine::launch(gpu, of, common, &y, combine::Combined { tokens, k, width, add: true })?;
     let found = gpu.read_floats(&y, 0, expected.len())?;
     let difference = difference(&found, &expected);
     Ok(Finding { name: "combination".to_owned(), difference, bound: 1e-5, alone_equal: true })
@@ -390,9 +390,9 @@ fn stops(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     gpu.write_words(&control, 0, &[3])?;
     norm::launch(gpu, (&input, &factors, &y), (rows, width), EPSILON)?;
     elementwise::launch_swiglu(gpu, &input, &y, rows * width)?;
-    let of = experts::Weighed { rows: &input, weights: &factors };
-    let size = experts::Combined { tokens: rows, k: 1, width };
-    experts::launch_combine(gpu, of, None, &y, size)?;
+    let of = combine::Weighed { rows: &input, weights: &factors };
+    let size = combine::Combined { tokens: rows, k: 1, width, add: true };
+    combine::launch(gpu, of, None, &y, size)?;
     let shape = attention::Shape { query_heads: 1, key_value_heads: 1, dim: width };
     let run = attention::Run { first: 0, tokens: 1, position: 0 };
     let pair = attention::KeyValue { keys: &input, values: &factors };

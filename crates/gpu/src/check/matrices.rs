@@ -289,7 +289,7 @@ fn routed(gpu: &mut Gpu, encoding: Encoding, add: &mut dyn FnMut(Finding)) -> Re
             k,
             table_start: 0,
             flag: 1,
-            clamped: None,
+            activation: experts::Activation::SwiGlu,
         };
         let record = layout.record_shape();
         experts::launch(gpu, experts::Half::GateUp, &record, &slabs, work, &input, &between)?;
@@ -342,7 +342,7 @@ fn by_matrices(
         k,
         table_start: 0,
         flag: 1,
-        clamped: None,
+        activation: experts::Activation::SwiGlu,
     };
     let [values, factors] = Halves::sizes(tokens * k, record.hidden);
     let parted = Halves { values: empty(gpu, values)?, factors: empty(gpu, factors)? };

@@ -14,9 +14,12 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     add(biases(gpu)?);
     for cache in [attention::Cache::F32, attention::Cache::F16] {
+        // One that outweighs all, one that weighs nothing.
+        let sinks = Some([0.3, 30.0, -1.0, -90.0]);
         for (dim, window) in [(64, None), (64, Some(128)), (36, Some(100)), (64, Some(1))] {
-            add(attends(gpu, cache, dim, window)?);
+            add(attends(gpu, cache, (dim, window), sinks)?);
         }
+        add(attends(gpu, cache, (64, Some(100)), None)?);
     }
     for cache in [attention::Cache::F32, attention::Cache::F16] {
         add(prepares(gpu, cache)?);
@@ -75,20 +78,18 @@ fn biases(gpu: &mut Gpu) -> Result<Finding, GpuError> {
 fn attends(
     gpu: &mut Gpu,
     cache: attention::Cache,
-    dim: usize,
-    window: Option<usize>,
+    (dim, window): (usize, Option<usize>),
+    sinks: Option<[f32; 4]>,
 ) -> Result<Finding, GpuError> {
     let (tokens, context) = (Attended::TOKENS, Attended::CONTEXT);
-    // One that outweighs all, one that weighs nothing.
-    let sinks = [0.3, 30.0, -1.0, -90.0];
-    let extras = AttentionExtras { window, sinks: Some(&sinks) };
+    let extras = AttentionExtras { window, sinks: sinks.as_ref().map(|sinks| &sinks[..]) };
     let of = Attended::random(&mut Numbers::new(73), cache, dim, extras);
     let Attended { shape, kv_type, query, key, value, expected } = of;
     let size = (context * 2 * dim * cache.bytes()) as u64;
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
-    let held = floats(gpu, &sinks)?;
-    let layer = attention::Layer { shape, sinks: Some(&held), window };
+    let held = floats(gpu, &sinks.unwrap_or([attention::NO_SINK; 4]))?;
+    let layer = attention::Layer { shape, sinks: Some(&held), window, scale: None };
     let partial = empty(gpu, attention::partial_len(4, context))?;
     let mut results = Vec::new();
     for cuts in [vec![tokens], vec![270, 30], [vec![40], vec![1; 260]].concat()] {
@@ -107,7 +108,8 @@ fn attends(
     }
     let alone_equal = results.iter().all(|it| *it == results[0]);
     let seen = window.map_or("all positions".to_owned(), |window| format!("{window} positions"));
-    let name = format!("attention with sinks {kv_type}, heads of {dim}, {seen}");
+    let with = if sinks.is_some() { "with" } else { "without" };
+    let name = format!("attention {with} sinks {kv_type}, heads of {dim}, {seen}");
     let bound = if cache == attention::Cache::F16 { 2e-4 } else { 2e-5 };
     Ok(Finding { name, difference: difference(&results[0], &expected), bound, alone_equal })
 }
@@ -285,7 +287,7 @@ fn clamped(
             k: TOP_K,
             table_start: 0,
             flag: 1,
-            clamped: Some(clamped),
+            activation: experts::Activation::Clamped(clamped),
         };
         if by_matrices {
             let [values, factors] = Halves::sizes(pairs, hidden);

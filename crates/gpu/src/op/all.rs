@@ -5,12 +5,14 @@ use kernels::format::BlockFormat;
 
 use super::Op;
 use super::attention::Cache;
+use super::combine::Always;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
 use super::packing::{Float, Packing};
 use super::product::{self, TILE, team_rows};
-use super::{chosen, fused, prompt, tile};
+use super::router_scored::Score;
+use super::{chosen, fused, head_product, prompt, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -55,10 +57,21 @@ fn products(packing: Packing) -> impl Iterator<Item = Op> {
 fn halves_between(packing: Packing) -> impl Iterator<Item = (Half, Between)> {
     let clamped = |in_turns| Between::Clamped { in_turns };
     let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
+    let own = [(Half::GateUp, Between::GeGlu)];
     let all = [Between::SwiGlu, clamped(true), clamped(false)].into_iter().flat_map(|between| {
         [Half::GateUp, Half::Down].into_iter().map(move |half| (half, between))
     });
-    all.filter(move |(_, between)| *between == Between::SwiGlu || !of_grid)
+    all.filter(move |(_, between)| *between == Between::SwiGlu || !of_grid).chain(own)
+}
+
+/// Products by head of a packing.
+fn head_products(packing: Packing) -> impl Iterator<Item = Op> {
+    products(packing).filter_map(|op| match op {
+        Op::Product(product::Spec { packing, together, rows, tokens, add: false }) => {
+            Some(Op::HeadProduct(head_product::Spec { packing, together, rows, tokens }))
+        }
+        _ => None,
+    })
 }
 
 /// Halves of experts of a packing.
@@ -133,15 +146,25 @@ fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
 /// All kernels with all numbers that their texts depend on, in a fixed order.
 pub fn all() -> impl Iterator<Item = Op> {
     let plain = [
-        Op::Combine { shared: false },
-        Op::Combine { shared: true },
+        Op::Combine { always: Always::None, add: true },
+        Op::Combine { always: Always::None, add: false },
+        Op::Combine { always: Always::Whole, add: true },
+        Op::Combine { always: Always::Gated, add: true },
         Op::Norm,
+        Op::NormInPlace,
+        Op::NormAdd,
         Op::GatedNorm,
         Op::Heads,
         Op::Rotate,
         Op::AddBias,
         Op::Split,
         Op::SigmoidGate,
+        Op::LatentTurn,
+        Op::Sigmoid,
+        Op::GeGlu,
+        Op::Scale,
+        Op::Cap,
+        Op::WeighExperts,
         Op::SwiGlu,
         Op::DeltaHeads,
         Op::Router { biased: false },
@@ -151,6 +174,11 @@ pub fn all() -> impl Iterator<Item = Op> {
     let caches = [Cache::F32, Cache::F16];
     plain
         .into_iter()
+        .chain(
+            [Score::Softmax, Score::Sigmoid]
+                .into_iter()
+                .flat_map(|score| [false, true].map(|biased| Op::RouterScored { score, biased })),
+        )
         .chain([true, false].into_iter().flat_map(|row| [Op::MostLikely { row }, Op::Rank { row }]))
         .chain(caches.into_iter().flat_map(|cache| {
             let gates = [false, true].into_iter();
@@ -160,7 +188,10 @@ pub fn all() -> impl Iterator<Item = Op> {
             });
             let split = [false, true].map(|wide| Op::AttendSplit { cache, wide, sinks: false });
             let join = [false, true].map(|gated| Op::AttendJoin { cache, gated, sinks: false });
-            of.chain(split).chain(join).chain([Op::Append(cache)]).chain(with_sinks(cache))
+            of.chain(split)
+                .chain(join)
+                .chain([Op::Append(cache), Op::LatentAppend(cache), Op::AttendWide(cache)])
+                .chain(with_sinks(cache))
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))
@@ -173,6 +204,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         }))
         .chain(packings().map(Op::Embed))
         .chain(packings().flat_map(products))
+        .chain(packings().flat_map(head_products))
         .chain(packings().flat_map(halves))
         .chain([Op::Halves])
         .chain(

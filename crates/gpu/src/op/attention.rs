@@ -79,6 +79,9 @@ pub struct Split<'a> {
     pub y: &'a Buffer,
 }
 
+/// A sink that takes no weight: layers with a window but without sinks have such ones.
+pub const NO_SINK: f32 = -3.0e38;
+
 /// What a layer attends with.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer<'a> {
@@ -88,11 +91,13 @@ pub struct Layer<'a> {
     pub sinks: Option<&'a Buffer>,
     /// Each token sees so many of the last positions, its own included; all of them without. Only with sinks.
     pub window: Option<usize>,
+    /// Factor of the scores; one over the root of a head's values without.
+    pub scale: Option<f32>,
 }
 
 impl From<Shape> for Layer<'_> {
     fn from(shape: Shape) -> Self {
-        Self { shape, sinks: None, window: None }
+        Self { shape, sinks: None, window: None, scale: None }
     }
 }
 
@@ -117,7 +122,7 @@ impl Layer<'_> {
             shape.dim as u32,
             run.first as u32,
             run.position as u32,
-            (shape.dim as f32).powf(-0.5).to_bits(),
+            self.scale.unwrap_or_else(|| (shape.dim as f32).powf(-0.5)).to_bits(),
         ];
         parameters.extend(self.sinks.map(|_| self.window() as u32));
         parameters

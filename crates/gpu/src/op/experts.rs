@@ -1,5 +1,5 @@
 //! The routed experts of a layer: gate and up with their activation, then down; each pair of a token and an expert
-//! has a row of its own, and [`launch_combine`] adds a token's rows up by ascending expert id.
+//! has a row of its own, and [`super::combine`] adds a token's rows up by ascending expert id.
 //!
 //! A workgroup serves one *tile*: some pairs of one expert. The expert's record is found through a table of words,
 //! `slab << 24 | slot + 1`; the text has one copy of its loop per slab. An expert without a slot is left out, and a
@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use kernels::format::Encoding;
 
 use super::Op;
+use super::elementwise::GELU;
 use super::packing::Packing;
 use super::product::{TEAMS, team_rows};
 use super::sums::Sums;
@@ -32,6 +33,8 @@ pub enum Half {
 pub enum Between {
     /// `silu(gate) * up`, no biases.
     SwiGlu,
+    /// `gelu(gate) * up` with the approximation by a hyperbolic tangent, no biases.
+    GeGlu,
     /// `g * sigmoid(alpha g) * (u + 1)` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`, of gate and
     /// up with their biases; down has biases too.
     Clamped {
@@ -58,15 +61,30 @@ pub struct Clamped<'a> {
     pub down: &'a Buffer,
 }
 
+/// What is between the matrices of a launch's experts.
+#[derive(Clone, Copy, Debug)]
+pub enum Activation<'a> {
+    /// As [`Between::SwiGlu`].
+    SwiGlu,
+    /// As [`Between::GeGlu`].
+    GeGlu,
+    /// As [`Between::Clamped`].
+    Clamped(Clamped<'a>),
+}
+
 impl Between {
-    fn of(clamped: Option<Clamped<'_>>) -> Self {
-        clamped.map_or(Self::SwiGlu, |it| Self::Clamped { in_turns: it.in_turns })
+    /// Functions that the text calls.
+    pub(super) fn function(self, source: Source, half: Half) -> Source {
+        match (self, half) {
+            (Self::GeGlu, Half::GateUp) => source.function(GELU),
+            _ => source,
+        }
     }
 
     /// Declares the biases of one half and what belongs to them.
     pub(super) fn declare(self, source: Source, half: Half) -> Source {
         match (self, half) {
-            (Self::SwiGlu, _) => source,
+            (Self::SwiGlu | Self::GeGlu, _) => source,
             (Self::Clamped { .. }, Half::Down) => source.read("bias", "f32"),
             (Self::Clamped { .. }, Half::GateUp) => {
                 source.read("bias", "f32").parameters(&["alpha", "limit", "up_biases"])
@@ -78,6 +96,7 @@ impl Between {
     pub(super) fn inner(self, row: &str) -> String {
         match self {
             Self::SwiGlu => "let inner = gate / (1.0 + exp(-gate)) * up;".to_owned(),
+            Self::GeGlu => "let inner = gelu(gate) * up;".to_owned(),
             // What is no number stays none: comparisons with it are false.
             Self::Clamped { .. } => format!(
                 "let at_bias = expert * p.rows + {row};
@@ -94,7 +113,7 @@ impl Between {
     /// What the second half writes of the product `sum` of row `row` of `expert`.
     pub(super) fn outer(self, sum: &str, row: &str) -> String {
         match self {
-            Self::SwiGlu => sum.to_owned(),
+            Self::SwiGlu | Self::GeGlu => sum.to_owned(),
             Self::Clamped { .. } => format!("{sum} + bias[expert * p.rows + {row}]"),
         }
     }
@@ -276,7 +295,7 @@ impl Sides {
             second.scales,
             second.biases,
         ];
-        if let (Some(clamped), Half::GateUp) = (work.clamped, self.half) {
+        if let (Activation::Clamped(clamped), Half::GateUp) = (work.activation, self.half) {
             let up = (clamped.experts * self.rows) as u32;
             parameters.extend([clamped.alpha.to_bits(), clamped.limit.to_bits(), up]);
         }
@@ -290,7 +309,10 @@ pub(super) fn biases<'a>(work: Work<'a>, half: Half) -> Option<Span<'a>> {
         Half::GateUp => clamped.gate_up.all(),
         Half::Down => clamped.down.all(),
     };
-    work.clamped.map(of)
+    match work.activation {
+        Activation::Clamped(clamped) => Some(of(clamped)),
+        Activation::SwiGlu | Activation::GeGlu => None,
+    }
 }
 
 /// What a launch of experts reads before its rows: records, the grid of their format, and where the pairs are.
@@ -324,13 +346,18 @@ pub struct Work<'a> {
     pub table_start: usize,
     /// The layer's flag ([`super::router::Choice`]).
     pub flag: u32,
-    /// What is between the matrices, where it is not SwiGLU.
-    pub clamped: Option<Clamped<'a>>,
+    /// What is between the matrices.
+    pub activation: Activation<'a>,
 }
 
 impl Work<'_> {
-    pub(super) fn between(&self) -> Between {
-        Between::of(self.clamped)
+    /// Where nothing but the first half depends on it, the second is that of [`Between::SwiGlu`].
+    pub(super) fn between(&self, half: Half) -> Between {
+        match (self.activation, half) {
+            (Activation::GeGlu, Half::GateUp) => Between::GeGlu,
+            (Activation::SwiGlu | Activation::GeGlu, _) => Between::SwiGlu,
+            (Activation::Clamped(it), _) => Between::Clamped { in_turns: it.in_turns },
+        }
     }
 }
 
@@ -369,7 +396,7 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
             "b1",
         ]);
     let gate_up = spec.half == Half::GateUp;
-    let source = spec.between.declare(source, spec.half);
+    let source = spec.between.function(spec.between.declare(source, spec.half), spec.half);
     let source = sums.declare(source);
     let source = if gate_up { sums.declare_pairs(source) } else { source };
     // Of gate and up together a team owns half as many rows each.
@@ -495,7 +522,7 @@ pub fn launch(
     let (packing, rows) = (sides.packing, sides.rows);
     let together = packing.together(sides.columns);
     let slabs_count = slabs.count() as u32;
-    let (between, tokens) = (work.between(), work.pairs);
+    let (between, tokens) = (work.between(half), work.pairs);
     let spec = Spec { half, between, packing, together, tokens, slabs: slabs_count };
     let own = team_rows(packing, usize::MAX, work.pairs) / if half == Half::GateUp { 2 } else { 1 };
     let parameters = sides.parameters(slabs, work);
@@ -505,72 +532,4 @@ pub fn launch(
     spans.extend(biases(work, half));
     let groups = [(rows as u32).div_ceil(TEAMS * own), work.count as u32, 1];
     gpu.dispatch(Op::Experts(spec), &spans, &parameters, groups)
-}
-
-pub(crate) fn combine(shared: bool) -> (Source, String) {
-    let mut source = Source::new().read("rows", "f32").read("weights", "f32");
-    if shared {
-        source = source.read("always", "f32").read("factor", "f32");
-    }
-    let source = source.write("y", "f32").parameters(&["width", "k"]);
-    let common = match shared {
-        true => "sum = fma(always[at], 1.0 / (1.0 + exp(-factor[wid.y])), sum);",
-        false => "",
-    };
-    let body = format!(
-        "let column = wid.x * 256u + lid;
-        if column < p.width {{
-            let at = wid.y * p.width + column;
-            var sum = 0.0;
-            for (var rank = 0u; rank < p.k; rank = rank + 1u) {{
-                let pair = wid.y * p.k + rank;
-                sum = fma(rows[pair * p.width + column], weights[pair], sum);
-            }}
-            {common}
-            y[at] = y[at] + sum;
-        }}
-        "
-    );
-    (source, body)
-}
-
-/// What experts gave for each pair of a token and an expert, and its weight.
-#[derive(Clone, Copy)]
-pub struct Weighed<'a> {
-    /// `[tokens, k, width]`
-    pub rows: &'a Buffer,
-    /// `[tokens, k]`
-    pub weights: &'a Buffer,
-}
-
-/// Sizes of a sum over experts.
-#[derive(Clone, Copy, Debug)]
-pub struct Combined {
-    /// Rows of the sum.
-    pub tokens: usize,
-    /// Experts of a token.
-    pub k: usize,
-    /// Values of a row.
-    pub width: usize,
-}
-
-/// `y[tokens, width] += sum_k weights[tokens, k] * rows[tokens, k, width] + sigmoid(factor[tokens]) * shared`.
-///
-/// # Errors
-/// The device failed.
-pub fn launch_combine(
-    gpu: &mut Gpu,
-    Weighed { rows, weights }: Weighed<'_>,
-    shared: Option<(&Buffer, &Buffer)>,
-    y: &Buffer,
-    Combined { tokens, k, width }: Combined,
-) -> Result<(), GpuError> {
-    let mut spans = vec![rows.all(), weights.all()];
-    if let Some((common, factor)) = shared {
-        spans.extend([common.all(), factor.all()]);
-    }
-    spans.push(y.all());
-    let op = Op::Combine { shared: shared.is_some() };
-    let groups = [(width as u32).div_ceil(256), tokens as u32, 1];
-    gpu.dispatch(op, &spans, &[width as u32, k as u32], groups)
 }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::experts::Weighed;
+use super::combine::Weighed;
 use super::packing::Packing;
 use super::product::{TEAMS, team_rows};
 use super::sums::{Load, Sums};

@@ -2,8 +2,10 @@
 
 pub mod all;
 pub mod attention;
+pub mod attention_wide;
 mod blocks;
 pub mod chosen;
+pub mod combine;
 pub mod convolution;
 pub mod delta;
 mod depth;
@@ -15,13 +17,16 @@ pub mod fused;
 pub mod gated_product;
 pub mod group;
 pub mod halves;
+pub mod head_product;
 pub mod heads;
+pub mod latent;
 pub mod norm;
 pub mod packing;
 pub mod plain;
 pub mod product;
 pub mod prompt;
 pub mod router;
+pub mod router_scored;
 mod sums;
 pub mod tile;
 
@@ -34,6 +39,8 @@ use packing::Packing;
 pub enum Op {
     /// A matrix times each token's row.
     Product(product::Spec),
+    /// Each head's rows of a matrix times its values.
+    HeadProduct(head_product::Spec),
     /// One half of the experts of a layer.
     Experts(experts::Spec),
     /// The norm of a token and several matrices of one packing.
@@ -85,12 +92,18 @@ pub enum Op {
     /// The weighted sum of a token's experts, added to its row; with a shared expert or without.
     Combine {
         /// Whether there is a shared expert.
-        shared: bool,
+        always: combine::Always,
+        /// Whether the sum is added to what is there.
+        add: bool,
     },
     /// Rows of a matrix, decoded.
     Embed(Packing),
     /// RMS norm of rows.
     Norm,
+    /// RMS norm of rows in place.
+    NormInPlace,
+    /// RMS norm of rows, added.
+    NormAdd,
     /// RMS norm of heads times the SiLU of a gate.
     GatedNorm,
     /// RMS norm of heads, then rotation.
@@ -105,10 +118,26 @@ pub enum Op {
     Split,
     /// `x *= sigmoid(gate)`
     SigmoidGate,
+    /// `x = sigmoid(x)`
+    Sigmoid,
+    /// `gate = gelu(gate) * up`
+    GeGlu,
+    /// `x *= factor`
+    Scale,
+    /// `x = cap tanh(x / cap)`
+    Cap,
+    /// Weights of chosen experts times a factor of each expert.
+    WeighExperts,
     /// `gate = silu(gate) * up`
     SwiGlu,
     /// Writes keys and values to a cache.
     Append(attention::Cache),
+    /// Norm and rotation of latent rows, to a cache.
+    LatentAppend(attention::Cache),
+    /// Rotation of the ends of queries that meet latent rows.
+    LatentTurn,
+    /// Attention of wide heads over a cache.
+    AttendWide(attention::Cache),
     /// Attention over a cache.
     Attend {
         /// The cache.
@@ -164,6 +193,13 @@ pub enum Op {
         /// Whether logits have a bias.
         biased: bool,
     },
+    /// The choice of experts by scores.
+    RouterScored {
+        /// The function of the logits.
+        score: router_scored::Score,
+        /// Whether a bias moves the choice.
+        biased: bool,
+    },
     /// Pairs of tokens and experts by expert.
     Group,
     /// The most likely token of rows of logits.
@@ -185,10 +221,28 @@ const STOP: &str = "if control[0] != 0u { return; }\n";
 const STOP_HERE: &str = "// stop here";
 
 impl Op {
+    /// Declares the flag that stops the kernel, and asks it.
+    fn behind_flag(self, source: Source, body: String) -> (Source, String) {
+        // The router raises the flag, and experts run behind their own layer's.
+        match self {
+            Self::Router { .. }
+            | Self::RouterScored { .. }
+            | Self::Choose(_)
+            | Self::ChosenGateUp(_) => (source.write("control", "u32"), body),
+            Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
+            _ if body.contains(STOP_HERE) => {
+                let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");
+                (source.read("control", "u32"), format!("let stopped = control[0];\n{body}"))
+            }
+            _ => (source.read("control", "u32"), format!("{STOP}{body}")),
+        }
+    }
+
     /// The declarations and the whole text.
     pub(crate) fn source(self, form: Form) -> (Source, String) {
         let (source, body) = match self {
             Self::Product(spec) => product::source(spec, form),
+            Self::HeadProduct(spec) => head_product::source(spec, form),
             Self::Experts(spec) => experts::source(spec, form),
             Self::Several { spec, count, keep } => {
                 fused::several(spec, count as usize, keep, 0, form)
@@ -207,18 +261,17 @@ impl Op {
             Self::Halves => halves::source(form),
             Self::Tile(spec) => tile::source(spec),
             Self::TileExperts(spec) => tile::experts(spec),
-            Self::Combine { shared } => experts::combine(shared),
+            Self::Combine { always, add } => combine::source(always, add),
             Self::Embed(packing) => embedding::source(packing),
-            Self::Norm => norm::rows(form),
-            Self::GatedNorm => norm::gated(form),
             Self::Heads => heads::source(form),
             Self::Rotate => plain::rotate(),
             Self::AddBias => plain::add_bias(),
             Self::PreparePlain(cache) => plain::prepare(cache),
             Self::Split => heads::split(),
-            Self::SigmoidGate => elementwise::sigmoid_gate(),
-            Self::SwiGlu => elementwise::swiglu(),
             Self::Append(cache) => attention::append(cache),
+            Self::LatentAppend(cache) => latent::append(cache, form),
+            Self::LatentTurn => latent::turn(),
+            Self::AttendWide(cache) => attention_wide::source(cache),
             Self::Attend { cache, gated, wide, sinks } => {
                 attention::source(cache, gated, wide, sinks)
             }
@@ -229,22 +282,22 @@ impl Op {
             Self::DeltaHeads => delta::heads(form),
             Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),
             Self::Router { biased } => router::source(biased, form),
+            Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
+            Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm => {
+                norm::source(self, form)
+            }
+            Self::SigmoidGate
+            | Self::Sigmoid
+            | Self::SwiGlu
+            | Self::GeGlu
+            | Self::Scale
+            | Self::Cap
+            | Self::WeighExperts => elementwise::source(self),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),
         };
-        // The router raises the flag, and experts run behind their own layer's.
-        let (source, body) = match self {
-            Self::Router { .. } | Self::Choose(_) | Self::ChosenGateUp(_) => {
-                (source.write("control", "u32"), body)
-            }
-            Self::Experts(_) | Self::TileExperts(_) => (source.read("control", "u32"), body),
-            _ if body.contains(STOP_HERE) => {
-                let body = body.replace(STOP_HERE, "if stopped != 0u { return; }");
-                (source.read("control", "u32"), format!("let stopped = control[0];\n{body}"))
-            }
-            _ => (source.read("control", "u32"), format!("{STOP}{body}")),
-        };
+        let (source, body) = self.behind_flag(source, body);
         // Those that run behind a flag have looked already.
         let body = body.replace(STOP_HERE, "");
         let text = source.text(&body);

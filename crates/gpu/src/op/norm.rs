@@ -4,7 +4,17 @@ use super::Op;
 use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
-pub(crate) fn rows(form: Form) -> (Source, String) {
+/// The text of a norm.
+pub(crate) fn source(op: Op, form: Form) -> (Source, String) {
+    match op {
+        Op::NormAdd => added(form),
+        Op::NormInPlace => in_place(form),
+        Op::GatedNorm => gated(form),
+        _ => rows(form),
+    }
+}
+
+fn rows(form: Form) -> (Source, String) {
     let source = Source::new()
         .read("x", "f32")
         .read("weight", "f32")
@@ -38,7 +48,62 @@ pub fn launch(
     gpu.dispatch(Op::Norm, &spans, &parameters, [rows as u32, 1, 1])
 }
 
-pub(crate) fn gated(form: Form) -> (Source, String) {
+fn in_place(form: Form) -> (Source, String) {
+    let source = Source::new()
+        .read("weight", "f32")
+        .write("x", "f32")
+        .parameters(&["rows", "width", "epsilon"])
+        .shared("red", "array<f32, 256>")
+        .function(tree_sum(form));
+    let body = "
+        let number = wid.y * 65535u + wid.x;
+        if number >= p.rows { return; }
+        let row = number * p.width;
+        var squares = 0.0;
+        for (var i = lid; i < p.width; i = i + 256u) { squares = fma(x[row + i], x[row + i], squares); }
+        red[lid] = squares;
+        let factor = 1.0 / sqrt(tree_sum(lid) / f32(p.width) + bitcast<f32>(p.epsilon));
+        for (var i = lid; i < p.width; i = i + 256u) { x[row + i] = x[row + i] * factor * weight[i]; }
+        ";
+    (source, body.to_owned())
+}
+
+fn added(form: Form) -> (Source, String) {
+    let (source, body) = rows(form);
+    (source, body.replace("y[row + i] = x", "y[row + i] = y[row + i] + x"))
+}
+
+/// `y[rows, width]` += `x / rms(x) * weight` by row.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_added(
+    gpu: &mut Gpu,
+    (x, weight, y): (&Buffer, &Buffer, &Buffer),
+    (rows, width): (usize, usize),
+    epsilon: f32,
+) -> Result<(), GpuError> {
+    let parameters = [width as u32, epsilon.to_bits()];
+    let spans = [x.all(), weight.all(), y.all()];
+    gpu.dispatch(Op::NormAdd, &spans, &parameters, [rows as u32, 1, 1])
+}
+
+/// `x[rows, width]` = `x / rms(x) * weight` by row, in place.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_in_place(
+    gpu: &mut Gpu,
+    (x, weight): (&Buffer, &Buffer),
+    (rows, width): (usize, usize),
+    epsilon: f32,
+) -> Result<(), GpuError> {
+    let parameters = [rows as u32, width as u32, epsilon.to_bits()];
+    let groups = [rows.min(65535) as u32, rows.div_ceil(65535) as u32, 1];
+    gpu.dispatch(Op::NormInPlace, &[weight.all(), x.all()], &parameters, groups)
+}
+
+fn gated(form: Form) -> (Source, String) {
     let source = Source::new()
         .read("weight", "f32")
         .read("gate", "f32")

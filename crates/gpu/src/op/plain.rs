@@ -39,7 +39,7 @@ pub fn launch_rotate(
     (tokens, heads, dim): (usize, usize, usize),
     pairs: usize,
 ) -> Result<(), GpuError> {
-    assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
+    assert!(pairs <= 256 && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
     let parameters = [heads as u32, dim as u32, pairs as u32];
     let groups = [heads.div_ceil(256 / pairs) as u32, tokens as u32, 1];
     gpu.dispatch(Op::Rotate, &[angles.all(), x.all()], &parameters, groups)

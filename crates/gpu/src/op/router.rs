@@ -57,6 +57,38 @@ pub(crate) fn source(biased: bool, form: Form) -> (Source, String) {
 /// A logit without a bias.
 pub(super) const LOGIT: &str = "logits[at + e]";
 
+/// How many experts precede expert `e`, whose score is `mine`: its rank.
+pub(super) const RANK: &str = "
+            // Those that are greater, and of equal ones those before.
+            var before = vec4<u32>(0u);
+            for (var other = 0u; other < fours; other = other + 1u) {
+                let theirs = score[other];
+                let numbers = vec4<u32>(other * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
+                let same = select(vec4<u32>(0u), vec4<u32>(1u), theirs == vec4<f32>(mine))
+                    * select(vec4<u32>(0u), vec4<u32>(1u), numbers < vec4<u32>(e));
+                before = before + same + select(vec4<u32>(0u), vec4<u32>(1u), theirs > vec4<f32>(mine));
+            }
+            let rank = (before.x + before.y) + (before.z + before.w);
+";
+
+/// The place of the chosen expert `e` among those of its token.
+pub(super) const PLACE: &str = "
+            var place = 0u;
+            for (var other = 0u; other < p.k; other = other + 1u) {
+                if chosen[other] < e { place = place + 1u; }
+            }
+            let pair = wid.x * p.k + place;
+";
+
+/// Hands a choice on, and raises the flag where its record has no slot.
+pub(super) const WRITE: &str = "
+            ids[p.first_id + pair] = e;
+            if table[p.table_start + e] == 0u { control[0] = p.flag; }
+            tiles[pair * 3u] = e;
+            tiles[pair * 3u + 1u] = pair;
+            tiles[pair * 3u + 2u] = 1u;
+";
+
 /// The choice, with workgroup memory `score` for its scores and an expression for the logit of expert `e`.
 pub(super) fn body(score: &str, logit: &str) -> String {
     let body = "
@@ -82,16 +114,7 @@ pub(super) fn body(score: &str, logit: &str) -> String {
         let fours = (p.experts + 3u) >> 2u;
         for (var e = lid; e < p.experts; e = e + 256u) {
             let mine = score[e >> 2u][e & 3u];
-            // Those that are greater, and of equal ones those before.
-            var before = vec4<u32>(0u);
-            for (var other = 0u; other < fours; other = other + 1u) {
-                let theirs = score[other];
-                let numbers = vec4<u32>(other * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
-                let same = select(vec4<u32>(0u), vec4<u32>(1u), theirs == vec4<f32>(mine))
-                    * select(vec4<u32>(0u), vec4<u32>(1u), numbers < vec4<u32>(e));
-                before = before + same + select(vec4<u32>(0u), vec4<u32>(1u), theirs > vec4<f32>(mine));
-            }
-            let rank = (before.x + before.y) + (before.z + before.w);
+            RANK
             if rank < p.k { chosen[rank] = e; }
             sum = sum + exp(mine - greatest);
         }
@@ -99,17 +122,9 @@ pub(super) fn body(score: &str, logit: &str) -> String {
         sum = tree_sum(lid);
         if lid < p.k {
             let e = chosen[lid];
-            var place = 0u;
-            for (var other = 0u; other < p.k; other = other + 1u) {
-                if chosen[other] < e { place = place + 1u; }
-            }
-            let pair = wid.x * p.k + place;
+            PLACE
             best[place] = exp(score[e >> 2u][e & 3u] - greatest);
-            ids[p.first_id + pair] = e;
-            if table[p.table_start + e] == 0u { control[0] = p.flag; }
-            tiles[pair * 3u] = e;
-            tiles[pair * 3u + 1u] = pair;
-            tiles[pair * 3u + 2u] = 1u;
+            WRITE
         }
         workgroupBarrier();
         if lid < p.k {
@@ -121,6 +136,7 @@ pub(super) fn body(score: &str, logit: &str) -> String {
             weights[wid.x * p.k + lid] = best[lid] / all;
         }
         ";
+    let body = body.replace("RANK", RANK).replace("PLACE", PLACE).replace("WRITE", WRITE);
     body.replace("score[", &format!("{score}[")).replace("LOGIT", logit)
 }
 

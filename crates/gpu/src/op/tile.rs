@@ -479,7 +479,7 @@ pub(crate) fn experts(spec: ExpertsSpec) -> (Source, String) {
             "s1",
             "b1",
         ]);
-    let source = spec.between.declare(source, spec.half);
+    let source = spec.between.function(spec.between.declare(source, spec.half), spec.half);
     let source = tile.declare(source);
     let mut body = String::from(
         "let raised = control[0];
@@ -557,7 +557,7 @@ pub fn launch_experts(
     spans.extend(experts::biases(work, half));
     let own = if half == Half::GateUp { ROWS / 2 } else { ROWS };
     let groups = [(rows as u32).div_ceil(own), work.count as u32, 1];
-    let (between, tokens) = (work.between(), work.pairs);
+    let (between, tokens) = (work.between(half), work.pairs);
     let spec = ExpertsSpec { half, between, packing, tokens, slabs: slabs.count() as u32 };
     gpu.dispatch(Op::TileExperts(spec), &spans, &parameters, groups)
 }

@@ -23,6 +23,7 @@ pub(crate) fn group(op: Op) -> String {
         }
         Op::Experts(spec) if spec.slabs > 1 => format!("experts {:?} of slabs", spec.half),
         Op::Experts(spec) => format!("experts {:?} {}", spec.half, packing_name(spec.packing)),
+        Op::HeadProduct(spec) => format!("product by head {}", packing_name(spec.packing)),
         Op::Several { spec, .. } => format!("several {}", packing_name(spec.packing)),
         Op::DeltaInputs { spec, .. } => format!("delta inputs {}", packing_name(spec.packing)),
         Op::GatedProduct(spec) => format!("gated product {}", packing_name(spec.packing)),

@@ -48,6 +48,7 @@ fn translated_ops() -> Vec<Op> {
             common(spec.packing) && [2, fused::MATRICES as u32].contains(count)
         }
         Op::DeltaInputs { spec, taps } => common(spec.packing) && *taps == 4,
+        Op::HeadProduct(spec) => common(spec.packing),
         Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) | Op::GatedProduct(spec) => {
             common(spec.packing)
         }

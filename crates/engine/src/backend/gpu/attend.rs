@@ -1,7 +1,8 @@
 //! Attention of heads without norms, and of those whose norms are launches of their own: over the cache of all
 //! positions, or over a window ([`super::windows`]).
 
-use gpu::op::{attention, plain};
+use gpu::op::heads::HEAD_DIM_LIMIT;
+use gpu::op::{attention, attention_wide, plain};
 use gpu::{Buffer, Gpu, GpuError};
 use kernels::KvType;
 use store::LayerId;
@@ -36,6 +37,18 @@ impl Heads<'_> {
     ) -> Result<(), GpuError> {
         let (cache, shape, [query, key, value]) = (self.cache, self.layer.shape, self.projected);
         let places = attention::KeyValue { keys, values };
+        if shape.dim > HEAD_DIM_LIMIT {
+            let rows = attention::KeyValue { keys: key, values: value };
+            attention::launch_append(gpu, cache, rows, places, shape, run)?;
+            let wide = attention_wide::Shape {
+                query_heads: shape.query_heads,
+                key_value_heads: shape.key_value_heads,
+                row: shape.dim,
+                values: shape.dim,
+                scale: self.layer.scale.unwrap_or_else(|| (shape.dim as f32).powf(-0.5)),
+            };
+            return attention_wide::launch(gpu, cache, query, places, self.to.y, wide, run);
+        }
         match self.biases {
             Some(biases) => {
                 let angles = self.angles;
@@ -60,8 +73,18 @@ impl GpuBackend {
         }
     }
 
-    pub(super) fn attention_shape(&self) -> attention::Shape {
-        let attention = &self.config.attention;
+    /// Cosine and sine of the angles by which a layer rotates, and its pairs.
+    pub(super) fn angles_of(&self, layer: LayerId) -> (&Buffer, usize) {
+        match &self.windowed {
+            Some((angles, frequencies)) if self.config.layers[layer.index()].window.is_some() => {
+                (angles, frequencies.len())
+            }
+            _ => (&self.angles, self.frequencies.len()),
+        }
+    }
+
+    pub(super) fn attention_shape(&self, layer: LayerId) -> attention::Shape {
+        let attention = self.config.attention_of(layer.index());
         attention::Shape {
             query_heads: attention.query_heads,
             key_value_heads: attention.key_value_heads,
@@ -70,16 +93,21 @@ impl GpuBackend {
     }
 
     /// Turns each head of `heads` by position.
-    pub(super) fn launch_rotate(&mut self, heads: Register) -> Result<(), GpuError> {
-        let attention = &self.config.attention;
+    pub(super) fn launch_rotate(
+        &mut self,
+        layer: LayerId,
+        heads: Register,
+    ) -> Result<(), GpuError> {
+        let attention = self.config.attention_of(layer.index());
         let count = match heads {
             Register::Query => attention.query_heads,
             _ => attention.key_value_heads,
         };
         let shape = (self.tokens, count, attention.head_dim);
-        let (x, pairs) = (&self.registers[heads as usize], self.frequencies.len());
+        let (angles, pairs) = self.angles_of(layer);
+        let (x, angles) = (&self.registers[heads as usize], angles.clone());
         let gpu = &mut self.residency.device_mut().gpu;
-        plain::launch_rotate(gpu, (x, &self.angles), shape, pairs)
+        plain::launch_rotate(gpu, (x, &angles), shape, pairs)
     }
 
     /// `register += bias` for every token.
@@ -104,12 +132,14 @@ impl GpuBackend {
     ) -> Result<(), GpuError> {
         let vector = |id: VectorId| &self.vectors[id.index()];
         let spec = &self.config.layers[layer.index()];
+        let no_sinks = self.places.windows.as_ref().map(|windows| &windows.no_sinks);
         let heads = Heads {
             cache: self.cache(),
             layer: attention::Layer {
-                shape: self.attention_shape(),
-                sinks: sinks.map(vector),
+                shape: self.attention_shape(layer),
+                sinks: sinks.map(vector).or(no_sinks.filter(|_| spec.window.is_some())),
                 window: spec.window,
+                scale: self.config.attention_of(layer.index()).scale,
             },
             projected: [Register::Query, Register::Key, Register::Value]
                 .map(|register| &self.registers[register as usize]),

@@ -4,7 +4,7 @@
 //! Sums of weights for the other ways of drawing are the host's: a shader's division and contractions are the driver's
 //! choice, and a draw must not depend on them.
 
-use gpu::op::{draw, norm, product};
+use gpu::op::{draw, elementwise, norm, product};
 use gpu::{Buffer, Gpu};
 
 use super::step::{STEP_TOKENS, words};
@@ -83,6 +83,10 @@ impl GpuBackend {
             count,
             false,
         )?;
+        if let Some(cap) = self.config.stream.softcap {
+            let (logits, numbers) = (&self.head.logits, count * self.config.vocabulary);
+            elementwise::launch_cap(&mut self.residency.device_mut().gpu, logits, cap, numbers)?;
+        }
         Ok(())
     }
 

@@ -148,12 +148,18 @@ impl MixtureBuffers {
         Ok(buffers)
     }
 
-    /// What a layer's experts have between their matrices, where that is not SwiGLU.
-    pub(super) fn clamped(&self, layer: LayerId) -> Option<experts::Clamped<'_>> {
-        let Activation::Clamped { alpha, limit } = self.moe.activation else { return None };
-        let [gate_up, down] = self.biases[layer.index()].as_ref()?;
+    /// What a layer's experts have between their matrices.
+    pub(super) fn activation(&self, layer: LayerId) -> experts::Activation<'_> {
+        let (alpha, limit) = match self.moe.activation {
+            Activation::GeGlu => return experts::Activation::GeGlu,
+            Activation::Clamped { alpha, limit } => (alpha, limit),
+            Activation::SwiGlu | Activation::Limited { .. } => return experts::Activation::SwiGlu,
+        };
+        let biases = self.biases[layer.index()].as_ref();
+        let [gate_up, down] = biases.expect("clamped experts have biases, known before they run");
         let (in_turns, experts) = (self.moe.rows == GateUpRows::InTurns, self.moe.experts);
-        Some(experts::Clamped { alpha, limit, in_turns, experts, gate_up, down })
+        let clamped = experts::Clamped { alpha, limit, in_turns, experts, gate_up, down };
+        experts::Activation::Clamped(clamped)
     }
 }
 
@@ -289,7 +295,7 @@ impl Routed<'_> {
             k: self.top_k,
             table_start: layer.index() * self.experts,
             flag: flag_of(layer),
-            clamped: self.buffers.clamped(layer),
+            activation: self.buffers.activation(layer),
         };
         self.run(slots, layer, launched)
     }
@@ -313,7 +319,7 @@ impl Routed<'_> {
             k: self.top_k,
             table_start: layer.index() * self.experts,
             flag: flag_of(layer),
-            clamped: self.buffers.clamped(layer),
+            activation: self.buffers.activation(layer),
         };
         self.run(slots, layer, launched)
     }

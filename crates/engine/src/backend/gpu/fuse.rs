@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use gpu::Planes;
+use gpu::op::heads::HEAD_DIM_LIMIT;
 use gpu::op::packing::Packing;
 use gpu::op::{fused, gated_product};
 
@@ -18,6 +19,7 @@ use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
 use crate::weights::{Catalog, MatrixId, VectorId};
+use store::LayerId;
 
 /// Batches that differ in their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +137,7 @@ impl Facts<'_> {
 
 /// The table: what the first operations of a list become, and how many they are.
 #[rustfmt::skip]
-fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
+fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Launch, usize) {
     use Op::{
         AddBias, Attend, Convolve, DeltaRule, GatedNorm, Linear, LinearAdd, Norm, NormRotate,
         Rotate, SigmoidGate, SplitQueryGate,
@@ -143,6 +145,12 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
     use Register::{Context, Gate, Key, Normed, Query, Residual, Value};
     let token = kind == Kind::Token;
     let one = kind != Kind::Tokens;
+    // The launch of norms and attention knows no windows, and no other factor of scores.
+    let (config, attention) = (facts.config, &facts.config.attention);
+    let common = config.windowed.is_none()
+        && attention.scale.is_none()
+        && attention.head_dim <= HEAD_DIM_LIMIT;
+    let whole = common && config.layers[layer.index()].window.is_none();
     match *ops {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products },
             Convolve { weight }, ..]
@@ -160,13 +168,15 @@ fn first(ops: &[Op], kind: Kind, facts: &Facts<'_>) -> (Launch, usize) {
         [AddBias { register: Query, bias: query }, AddBias { register: Key, bias: key },
             AddBias { register: Value, bias: value },
             Rotate { heads: Query }, Rotate { heads: Key }, Attend { sinks }, ..]
-            if one =>
+            if one && common =>
             (Launch::AttendBiased { biases: [query, key, value], sinks }, 6),
         [SplitQueryGate, NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
-            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..] =>
+            Attend { sinks: None }, SigmoidGate { x: Context, gate: Gate }, ..]
+            if whole =>
             (Launch::AttendNormed { gated: true, norms: [query, key] }, 5),
         [NormRotate { heads: Query, weight: query }, NormRotate { heads: Key, weight: key },
-            Attend { sinks: None }, ..] =>
+            Attend { sinks: None }, ..]
+            if whole =>
             (Launch::AttendNormed { gated: false, norms: [query, key] }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Op::Mixture(mixture), ..] =>
             (Launch::NormMixture { norm, mixture }, 2),
@@ -181,7 +191,9 @@ pub(super) fn prepare(
     computed: &Range<usize>,
     facts: &Facts<'_>,
 ) -> Prepared<Launch> {
-    Prepared::new(program, computed, &Kind::ALL, |kind, _, ops| first(ops, kind, facts))
+    Prepared::new(program, computed, &Kind::ALL, |kind, layer, ops| {
+        first(ops, (kind, layer), facts)
+    })
 }
 
 /// The launches of each layer in words, by kind of batch; of a model that the kernels serve.
@@ -206,24 +218,19 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::NormRotate { .. } if rope.yarn.is_some() => {
             Err(Refusal::form(op, "with scaled frequencies (yarn)"))
         }
-        Op::AddBias { .. } if attention.head_norms => {
-            Err(Refusal::form(op, "together with norms of heads"))
-        }
         Op::Attend { sinks: Some(_) } if attention.head_norms || attention.output_gate => {
             Err(Refusal::form(op, "with sinks and with norms or gates of heads"))
-        }
-        Op::Attend { .. } if config.windowed.is_some() => {
-            Err(Refusal::form(op, Refusal::OTHER_HEADS))
-        }
-        // Kernels have windows only together with sinks.
-        Op::Attend { sinks: None } if layer.window.is_some() => {
-            Err(Refusal::form(op, "over a sliding window without sinks"))
         }
         Op::Attend { .. } if layer.window != layer.kept_window() => {
             Err(Refusal::form(op, "over a sliding window of so many tokens"))
         }
         Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
         Op::Norm { .. }
+        | Op::NormRow { .. }
+        | Op::NormHeads { .. }
+        | Op::NormAdd { .. }
+        | Op::NormValues { .. }
+        | Op::Scale { .. }
         | Op::Linear { .. }
         | Op::LinearAdd { .. }
         | Op::AddBias { .. }
@@ -231,18 +238,14 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::NormRotate { .. }
         | Op::Rotate { .. }
         | Op::Attend { .. }
+        | Op::AttendLatent(_)
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
+        | Op::Dense(_)
         | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
-        Op::NormRow { .. }
-        | Op::NormHeads { .. }
-        | Op::NormAdd { .. }
-        | Op::NormValues { .. }
-        | Op::Scale { .. }
-        | Op::GroupedLinear { .. }
-        | Op::AttendLatent(_)
+        Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }
@@ -255,8 +258,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::InjectStreams { .. }
         | Op::OpenStreams { .. }
         | Op::CloseStreams { .. }
-        | Op::MergeStreams { .. }
-        | Op::Dense(_) => Err(Refusal::operation(op)),
+        | Op::MergeStreams { .. } => Err(Refusal::operation(op)),
     }
 }
 
@@ -267,31 +269,30 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     let in_turns = moe.rows != GateUpRows::Apart;
     // Kernels have biases of experts and clamped activations only with each other, and with no shared expert.
     let of_experts = moe.biases && clamped;
-    match moe.router.score {
-        Score::BalancedSoftmax { .. } => return Err("with a bias of a softmax's choice"),
-        Score::Sigmoid { .. } => return Err("with a router of sigmoids"),
-        Score::SqrtSoftplus { .. } => return Err("with a router of roots"),
-        Score::Softmax => {}
+    if let Score::SqrtSoftplus { .. } = moe.router.score {
+        return Err("with a router of roots");
     }
     if mixture.table.is_some() {
         return Err("chosen by a table");
     }
-    if mixture.router_input != Register::Normed {
-        return Err(Refusal::OTHER_INPUT);
-    }
-    if mixture.activation == Activation::GeGlu {
-        return Err(Refusal::GELU);
+    if mixture.shared.is_some() {
+        // Kernels of shared experts know SwiGLU, read what the router reads, and add to the stream.
+        if mixture.router_input != Register::Normed {
+            return Err(Refusal::OTHER_INPUT);
+        }
+        if mixture.activation == Activation::GeGlu {
+            return Err(Refusal::GELU);
+        }
+        if mixture.to.is_some() {
+            return Err("with a shared expert and an output of its own");
+        }
     }
     if matches!(moe.activation, Activation::Limited { .. }) {
         return Err("with clamped inputs of activations");
     }
-    if let Some(shared) = &mixture.shared {
-        if shared.gate_weight.is_none() {
-            return Err("with a shared expert without a gate");
-        }
-        if moe.router.bias || moe.biases || clamped {
-            return Err("with a shared expert and biases or clamped activations");
-        }
+    let biased_logits = moe.router.bias && moe.router.score == Score::Softmax;
+    if mixture.shared.is_some() && (biased_logits || moe.biases || clamped) {
+        return Err("with a shared expert and biases or clamped activations");
     }
     if (moe.biases || clamped) && !of_experts {
         return Err("with biases without clamped activations, or the other way round");

@@ -7,7 +7,7 @@
 use gpu::op::attention::Cache;
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    attention, convolution, delta, elementwise, experts, fused, gated_product, heads, norm,
+    attention, combine, convolution, delta, elementwise, fused, gated_product, heads, norm,
     product, prompt, tile,
 };
 use gpu::{Buffer, GpuError};
@@ -21,6 +21,7 @@ use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder};
 use crate::model::mixture::Mixture;
 use crate::model::program::Product;
+use crate::model::router::Score;
 use crate::sequences::Part;
 use crate::weights::{MatrixId, VectorId};
 
@@ -77,7 +78,7 @@ impl GpuBackend {
     }
 
     /// Products of a prompt's rows by matrices of one width.
-    fn tiled(
+    pub(super) fn tiled(
         &mut self,
         x: &Buffer,
         products: &[(MatrixId, Buffer)],
@@ -238,7 +239,7 @@ impl GpuBackend {
         gated: bool,
         [query_norm, key_norm]: [VectorId; 2],
     ) -> Result<(), GpuError> {
-        let (cache, shape) = (self.cache(), self.attention_shape());
+        let (cache, shape) = (self.cache(), self.attention_shape(layer));
         let by_rows = self.by_matrices() && cache == Cache::F16 && prompt::serves(shape);
         let [both, query, gate, key, value, context] = [
             Register::QueryGate,
@@ -311,7 +312,9 @@ impl GpuBackend {
         let mut first = vec![(mixture.router, buffers.router_logits.clone())];
         let factor = shared.and_then(|shared| shared.gate_weight);
         first.extend(factor.map(|factor| (factor, buffers.shared_factor.clone())));
+        let apart = mixture.router_input != Register::Normed;
         if self.alone()
+            && !apart
             && let Some(norm) = norm
         {
             let residual = &self.registers[Register::Residual as usize];
@@ -344,6 +347,10 @@ impl GpuBackend {
                 self.config.rms_epsilon,
             )?;
         }
+        if apart {
+            let input = self.registers[mixture.router_input as usize].clone();
+            return Ok(self.products_of(&input, &first)?);
+        }
         if self.by_matrices() {
             if let Some(shared) = shared {
                 first.push((shared.gate, self.mixture.shared_gate.clone()));
@@ -357,18 +364,25 @@ impl GpuBackend {
             let rows = self.mixture.shared_rows.clone();
             return Ok(self.tiled(&gate, &[(shared.down, rows)], false)?);
         }
-        for (matrix, to) in &first {
-            let matrix = self.trunk.matrix(matrix.index());
-            product::launch(
-                &mut self.residency.device_mut().gpu,
-                matrix,
-                &normed,
-                to,
-                self.tokens,
-                false,
-            )?;
-        }
+        self.products_of(&normed, &first)?;
         self.shared_inputs(mixture, &normed)
+    }
+
+    /// Products of one input.
+    pub(super) fn products_of(
+        &mut self,
+        input: &Buffer,
+        products: &[(MatrixId, Buffer)],
+    ) -> Result<(), GpuError> {
+        if self.by_matrices() {
+            return self.tiled(input, products, false);
+        }
+        for (matrix, to) in products {
+            let matrix = self.trunk.matrix(matrix.index());
+            let gpu = &mut self.residency.device_mut().gpu;
+            product::launch(gpu, matrix, input, to, self.tokens, false)?;
+        }
+        Ok(())
     }
 
     /// The shared expert of an answer: of one token its first half alone.
@@ -410,25 +424,40 @@ impl GpuBackend {
             let down = self.trunk.matrix(shared.down.index());
             self.alone()
                 && shared.gate_weight.is_some()
+                && self.config.moe.router.score == Score::Softmax
                 && fused::serves(down.packing, down.columns)
         })
     }
 
     /// `Residual +=` the sum of the layer's experts.
-    pub(super) fn mixture_sum(&mut self, mixture: &Mixture) -> Result<(), EngineError> {
+    pub(super) fn mixture_sum(
+        &mut self,
+        layer: LayerId,
+        mixture: &Mixture,
+    ) -> Result<(), EngineError> {
         let (closes, k) = (self.closes(mixture), self.options.top_k);
         let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
-        let residual = &self.registers[Register::Residual as usize];
-        let rows = experts::Weighed { rows: &buffers.rows, weights: &buffers.weights };
+        let to = mixture.to.unwrap_or(Register::Residual);
+        let (add, residual) = (mixture.to.is_none(), &self.registers[to as usize]);
+        if let Some(factors) = mixture.expert_scales {
+            // Here, where a step that missed an expert goes on.
+            let pairs = self.tokens * k;
+            let first = if self.steps.runs() { layer.index() * pairs } else { 0 };
+            let (factors, weights) = (&self.vectors[factors.index()], &buffers.weights);
+            elementwise::launch_weigh_experts(gpu, (&buffers.ids, first), factors, weights, pairs)?;
+        }
+        let rows = combine::Weighed { rows: &buffers.rows, weights: &buffers.weights };
         if let (true, Some(shared)) = (closes, &mixture.shared) {
             let down = self.trunk.matrix(shared.down.index());
             let (x, factor) = (&buffers.shared_gate, &buffers.shared_factor);
             return Ok(fused::launch_close(gpu, down, x, factor, rows, residual, k)?);
         }
-        let shared = mixture.shared.as_ref();
-        let shared = shared.map(|_| (&buffers.shared_rows, &buffers.shared_factor));
-        let size = experts::Combined { tokens: self.tokens, k, width: self.config.hidden };
-        experts::launch_combine(gpu, rows, shared, residual, size)?;
+        let shared = mixture.shared.as_ref().map(|shared| combine::Shared {
+            rows: &buffers.shared_rows,
+            factor: shared.gate_weight.map(|_| &buffers.shared_factor),
+        });
+        let size = combine::Combined { tokens: self.tokens, k, width: self.config.hidden, add };
+        combine::launch(gpu, rows, shared, residual, size)?;
         Ok(())
     }
 }

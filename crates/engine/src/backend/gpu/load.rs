@@ -8,8 +8,10 @@ use store::cache::Phase;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use super::constants::Constants;
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
+use super::latent::LatentBuffers;
 use super::places::Places;
 use super::prefetch::Prefetch;
 use super::requirements::{Sizes, held_runs};
@@ -74,16 +76,21 @@ impl GpuBackend {
         let partial = numbers("attention", sizes.partial)?;
         let token_ids = numbers("tokens", sizes.tokens)?;
         let angles = numbers("angles", sizes.angles)?;
+        let windowed = numbers("angles", sizes.windowed_angles)?;
         for (run, _) in catalog.vector_runs().filter(|(_, values)| *values > 0) {
             let values = vectors[run.clone()].concat();
             gpu.write_floats(&held[run.start], 0, &values)?;
         }
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
+        let constants = Constants::new(&mut gpu, &config)?;
+        let latent = LatentBuffers::new(&mut gpu, sizes.latent)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         // Nothing is guessed of layers behind the device's own.
         let (layers, experts) = (options.layers.end, config.moe.experts);
-        let records = options.layers.len() * experts;
+        let mixtures: Vec<bool> = shapes.iter().map(Option::is_some).collect();
+        let own = &mixtures[options.layers.clone()];
+        let records = own.iter().filter(|has| **has).count() * experts;
         let guesses = options.prediction != Prediction::Off && memory.slots < records;
         let shape = (layers, experts, options.top_k);
         let prefetch = || Prefetch::new(&mut gpu, &sizes, options.prediction, shape);
@@ -91,6 +98,9 @@ impl GpuBackend {
         let residency = experts::load(gpu, &config, shapes, memory, &options)?;
         Ok(Self {
             mixture,
+            latent,
+            constants,
+            windowed: config.windowed.as_ref().map(|it| (windowed, it.rope.inverse_frequencies())),
             sequences: places.owner(&options),
             places,
             // What is read in place needs no copy ahead.
@@ -103,7 +113,7 @@ impl GpuBackend {
             token_ids,
             angles,
             head,
-            steps: Steps::new(options.pieces, options.layers.clone()),
+            steps: Steps::new(options.pieces, options.layers.clone(), mixtures),
             halves,
             partial,
             frequencies: config.attention.rope.inverse_frequencies(),

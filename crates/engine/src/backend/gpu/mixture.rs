@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use gpu::op::{chosen, experts, fused, plain, product, router};
+use gpu::op::router_scored::{self, Scored};
+use gpu::op::{chosen, experts, fused, router};
 use store::cache::{Phase, QueueCounters, StoreCounters};
 use store::{ExpertId, LayerId};
 
@@ -14,7 +15,9 @@ use super::experts::{Assignments, Routed};
 use super::slots::GpuSlots;
 use super::step::{CONTROL_BYTES, CONTROL_WORDS, STEP_TOKENS, flag_of, words};
 use crate::EngineError;
+use crate::model::activation::Activation;
 use crate::model::mixture::{ExpertBiases, Mixture};
+use crate::model::router::{Router, Score};
 use crate::residency::Residency;
 use crate::weights::VectorId;
 
@@ -30,6 +33,30 @@ enum Path {
     AllInSlots,
     /// Many tokens, or records that can be missing: the choice is read back.
     Grouped,
+}
+
+/// How scores become a choice, where experts are chosen by scores.
+fn scored(router: &Router) -> Option<Scored> {
+    let normalise = router.normalise;
+    match router.score {
+        Score::Sigmoid { groups, scale } => Some(Scored {
+            score: router_scored::Score::Sigmoid,
+            groups: groups.count,
+            kept: groups.kept,
+            normalise,
+            least: 1e-20,
+            scale,
+        }),
+        Score::BalancedSoftmax { least_sum } => Some(Scored {
+            score: router_scored::Score::Softmax,
+            groups: 1,
+            kept: 1,
+            normalise: true,
+            least: least_sum,
+            scale: 1.0,
+        }),
+        Score::Softmax | Score::SqrtSoftplus { .. } => None,
+    }
 }
 
 impl GpuBackend {
@@ -49,7 +76,14 @@ impl GpuBackend {
     /// nor experts have biases, which have kernels of their own.
     fn chooses_at_once(&self, mixture: &Mixture) -> bool {
         let reached = self.steps.runs() && self.residency.device().finds_all();
-        let plain = mixture.router_bias.is_none() && mixture.biases.is_none();
+        let softmax = self.config.moe.router.score == Score::Softmax;
+        let plain = softmax
+            && mixture.router_bias.is_none()
+            && mixture.biases.is_none()
+            && mixture.activation == Activation::SwiGlu
+            && mixture.expert_scales.is_none()
+            && mixture.router_input == Register::Normed
+            && mixture.to.is_none();
         let whole = mixture.shared.is_none() || self.joins(mixture);
         (!self.residency.can_move() || reached) && self.alone() && plain && whole
     }
@@ -86,7 +120,7 @@ impl GpuBackend {
         self.steps.note_combine(&self.residency.device().gpu);
         match path {
             Path::Chosen => Ok(()),
-            _ => self.mixture_sum(mixture),
+            _ => self.mixture_sum(layer, mixture),
         }
     }
 
@@ -105,14 +139,12 @@ impl GpuBackend {
         };
         let gpu = &mut slots.gpu;
         let normed = &self.registers[Register::Normed as usize];
-        let own = (mixture.router, bias);
-        let next = self.prefetch.as_mut().and_then(|it| it.next_router(layer, own));
-        if let Some(((next, bias), to)) = next.filter(|_| step) {
-            let next = self.trunk.matrix(next.index());
-            product::launch(gpu, next, normed, to, tokens, false)?;
-            if let Some(bias) = bias {
-                let bias = &self.vectors[bias.index()];
-                plain::launch_add_bias(gpu, (to, bias), (tokens, moe.experts))?;
+        let input = &self.registers[mixture.router_input as usize];
+        if let Some(prefetch) = &mut self.prefetch {
+            prefetch.note_router(layer, (mixture.router, bias));
+            if step {
+                let held = (&self.trunk, &self.vectors[..]);
+                prefetch.guess(gpu, layer, input, held, moe.router.score)?;
             }
         }
         let choice = router::Choice {
@@ -146,6 +178,11 @@ impl GpuBackend {
                 let of = fused::Router { logits, slabs, choice, experts, k, normalise };
                 fused::launch_choose(gpu, matrices, normed, &buffers.shared_gate, of)?;
             }
+            None if let Some(of) = scored(&moe.router) => {
+                let shape = router::Chosen { tokens, experts: moe.experts, k };
+                let from = (logits, added);
+                router_scored::launch(gpu, of, from, &slots.slabs, choice, shape)?;
+            }
             None => {
                 let shape = router::Chosen { tokens, experts: moe.experts, k };
                 router::launch(gpu, logits, added, &slots.slabs, choice, shape, normalise)?;
@@ -166,7 +203,7 @@ impl GpuBackend {
             k: routed.top_k,
             table_start: layer.index() * routed.experts,
             flag: flag_of(layer),
-            clamped: routed.buffers.clamped(layer),
+            activation: routed.buffers.activation(layer),
         };
         routed.run_tiles(residency.device_mut(), layer, work)
     }

@@ -9,10 +9,13 @@
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod attend;
+mod constants;
+mod dense;
 mod draw;
 mod experts;
 mod fuse;
 mod fused;
+mod latent;
 mod load;
 mod mixture;
 mod ops;
@@ -28,7 +31,7 @@ mod windows;
 
 use std::sync::Arc;
 
-use gpu::op::{embedding, product};
+use gpu::op::{elementwise, embedding, product};
 pub use gpu::{
     Adapter, DriverOptions, Gpu, GpuError, Handle, Import, Kind, MemoryClass, Wait, adapters,
     check, choose,
@@ -37,11 +40,13 @@ use gpu::{Buffer, Trunk};
 use store::LayerId;
 use store::cache::{Phase, StoreCounters};
 
+use self::constants::Constants;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
 use self::fuse::{Facts, Launch, Shape, prepare};
+use self::latent::LatentBuffers;
 use self::places::{Places, Span};
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
@@ -90,6 +95,10 @@ pub struct GpuBackend {
     vectors: Vec<Buffer>,
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
+    latent: LatentBuffers,
+    constants: Constants,
+    /// Angles and frequencies of layers with a window, where they have others.
+    windowed: Option<(Buffer, Vec<f32>)>,
     sequences: Sequences,
     places: Places,
     /// Ids of the batch's tokens, and cosine and sine of each pair's angle at their positions.
@@ -163,16 +172,29 @@ impl GpuBackend {
         let positions = self.spans.iter().flat_map(|span| {
             (span.run.position..span.run.position + span.run.tokens).map(|at| at as u32)
         });
-        let magnitude = self.config.attention.rope.magnitude();
-        let mut angles = Vec::with_capacity(2 * self.tokens * self.frequencies.len());
-        for position in positions {
-            for frequency in &self.frequencies {
-                let angle = f64::from(position as f32 * frequency);
-                angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
+        let turned = |frequencies: &[f32], magnitude: f32| {
+            let mut angles = Vec::with_capacity(2 * self.tokens * frequencies.len());
+            for position in positions.clone() {
+                for frequency in frequencies {
+                    let angle = f64::from(position as f32 * frequency);
+                    angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
+                }
             }
+            angles
+        };
+        let angles = turned(&self.frequencies, self.config.attention.rope.magnitude());
+        let windowed = match (&self.windowed, &self.config.windowed) {
+            (Some((to, frequencies)), Some(it)) => {
+                Some((to, turned(frequencies, it.rope.magnitude())))
+            }
+            _ => None,
+        };
+        let gpu = &mut self.residency.device_mut().gpu;
+        gpu.write_words(&self.token_ids, 0, &self.ids)?;
+        if let Some((to, angles)) = windowed {
+            gpu.write_floats(to, 0, &angles)?;
         }
-        self.residency.device_mut().gpu.write_words(&self.token_ids, 0, &self.ids)?;
-        self.residency.device_mut().gpu.write_floats(&self.angles, 0, &angles)
+        gpu.write_floats(&self.angles, 0, &angles)
     }
 
     /// Says where the windows of the batch's sequences lie.
@@ -320,7 +342,11 @@ impl Backend for GpuBackend {
                 &this.token_ids,
                 residual,
                 this.tokens,
-            )
+            )?;
+            let Some(factor) = &this.constants.embedding_scale else { return Ok(()) };
+            let (count, gpu) =
+                (this.tokens * this.config.hidden, &mut this.residency.device_mut().gpu);
+            elementwise::launch_scale(gpu, factor, residual, count)
         });
     }
 

@@ -41,6 +41,10 @@ impl GpuBackend {
                 self.settle()?;
                 return self.run_mixture(layer, None, mixture, cancel);
             }
+            Launch::Plain(Op::Dense(dense)) => {
+                self.settle()?;
+                return self.run_dense(layer, dense);
+            }
             _ => {}
         }
         self.attempt(|this| match launch {
@@ -71,9 +75,10 @@ impl GpuBackend {
             }
             &Op::AddBias { register, bias } => self.launch_add_bias(register, bias),
             Op::SplitQueryGate => self.split_query_gate(),
-            &Op::NormRotate { heads, weight } => self.norm_and_rotate(heads, weight),
-            &Op::Rotate { heads } => self.launch_rotate(heads),
+            &Op::NormRotate { heads, weight } => self.norm_and_rotate(layer, heads, weight),
+            &Op::Rotate { heads } => self.launch_rotate(layer, heads),
             &Op::Attend { sinks } => self.attend_with(layer, sinks, None),
+            Op::AttendLatent(weights) => self.attend_latent(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::DeltaRule { decay_rate, decay_bias } => {
@@ -81,13 +86,12 @@ impl GpuBackend {
                 self.run_delta_rule(layer, [decay_rate, decay_bias])
             }
             &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
-            Op::NormRow { .. }
-            | Op::NormHeads { .. }
-            | Op::NormAdd { .. }
-            | Op::NormValues { .. }
-            | Op::Scale { .. }
-            | Op::GroupedLinear { .. }
-            | Op::AttendLatent(_)
+            &Op::NormAdd { from, weight, to } => self.norm_add(from, weight, to),
+            &Op::NormValues { from } => self.norm_values(layer, from),
+            &Op::Scale { register, factor } => self.scale(register, factor),
+            &Op::NormRow { register, weight } => self.norm_row(register, weight),
+            &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
+            Op::GroupedLinear { .. }
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
             | Op::AttendRows { .. }
@@ -118,6 +122,56 @@ impl GpuBackend {
         )
     }
 
+    fn norm_row(&mut self, register: Register, weight: VectorId) -> Result<(), GpuError> {
+        let width = Register::widths(&self.config)[register as usize];
+        let (x, weight) = (&self.registers[register as usize], &self.vectors[weight.index()]);
+        let latent = self.config.latent.as_ref();
+        let epsilon = latent.map_or(self.config.rms_epsilon, |latent| latent.rms_epsilon);
+        let shape = (self.tokens, width);
+        norm::launch_in_place(&mut self.residency.device_mut().gpu, (x, weight), shape, epsilon)
+    }
+
+    fn norm_add(&mut self, from: Register, weight: VectorId, to: Register) -> Result<(), GpuError> {
+        let [x, y] = [from, to].map(|register| &self.registers[register as usize]);
+        let buffers = (x, &self.vectors[weight.index()], y);
+        let (shape, epsilon) = ((self.tokens, self.config.hidden), self.config.rms_epsilon);
+        norm::launch_added(&mut self.residency.device_mut().gpu, buffers, shape, epsilon)
+    }
+
+    fn norm_values(&mut self, layer: LayerId, from: Register) -> Result<(), GpuError> {
+        let attention = self.config.attention_of(layer.index());
+        let (heads, dim) = (self.tokens * attention.key_value_heads, attention.head_dim);
+        let [x, y] = [from, Register::Value].map(|register| &self.registers[register as usize]);
+        let gpu = &mut self.residency.device_mut().gpu;
+        if from != Register::Value {
+            gpu.copy(x, 0, y, 0, 4 * (heads * dim) as u64);
+        }
+        let buffers = (y, &self.constants.ones);
+        norm::launch_in_place(gpu, buffers, (heads, dim), self.config.rms_epsilon)
+    }
+
+    fn scale(&mut self, register: Register, factor: VectorId) -> Result<(), GpuError> {
+        let count = self.tokens * Register::widths(&self.config)[register as usize];
+        let (x, factor) = (&self.registers[register as usize], &self.vectors[factor.index()]);
+        elementwise::launch_scale(&mut self.residency.device_mut().gpu, factor, x, count)
+    }
+
+    fn norm_heads(
+        &mut self,
+        layer: LayerId,
+        heads: Register,
+        weight: VectorId,
+    ) -> Result<(), GpuError> {
+        let attention = self.config.attention_of(layer.index());
+        let count = match heads {
+            Register::Query => attention.query_heads,
+            _ => attention.key_value_heads,
+        };
+        let (x, weight) = (&self.registers[heads as usize], &self.vectors[weight.index()]);
+        let (shape, epsilon) = ((self.tokens * count, attention.head_dim), self.config.rms_epsilon);
+        norm::launch_in_place(&mut self.residency.device_mut().gpu, (x, weight), shape, epsilon)
+    }
+
     fn split_query_gate(&mut self) -> Result<(), GpuError> {
         let [both, query, gate] = [Register::QueryGate, Register::Query, Register::Gate]
             .map(|register| &self.registers[register as usize]);
@@ -127,18 +181,28 @@ impl GpuBackend {
         heads::launch_split(&mut self.residency.device_mut().gpu, (both, query, gate), shape)
     }
 
-    fn norm_and_rotate(&mut self, heads: Register, weight: VectorId) -> Result<(), GpuError> {
-        let attention = &self.config.attention;
+    fn norm_and_rotate(
+        &mut self,
+        layer: LayerId,
+        heads: Register,
+        weight: VectorId,
+    ) -> Result<(), GpuError> {
+        let attention = self.config.attention_of(layer.index());
+        if attention.head_dim > heads::HEAD_DIM_LIMIT {
+            self.norm_heads(layer, heads, weight)?;
+            return self.launch_rotate(layer, heads);
+        }
         let count = match heads {
             Register::Query => attention.query_heads,
             _ => attention.key_value_heads,
         };
         let (x, weight) = (&self.registers[heads as usize], &self.vectors[weight.index()]);
         let shape = heads::Heads { tokens: self.tokens, heads: count, dim: attention.head_dim };
-        let (pairs, epsilon) = (self.frequencies.len(), self.config.rms_epsilon);
+        let (angles, pairs) = self.angles_of(layer);
+        let (angles, epsilon) = (angles.clone(), self.config.rms_epsilon);
         heads::launch(
             &mut self.residency.device_mut().gpu,
-            (x, weight, &self.angles),
+            (x, weight, &angles),
             shape,
             pairs,
             epsilon,

@@ -61,7 +61,7 @@ impl Places {
                     .map(|_| Ok((gpu.buffer(what[0], bytes[0])?, gpu.buffer(what[1], bytes[1])?)))
                     .collect::<Result<Vec<_>, EngineError>>()
             };
-            let cache = [sizes.cache_bytes; 2];
+            let cache = sizes.sides_bytes();
             let recurrent = [4 * layout.state() as u64, 4 * layout.tail() as u64];
             let (deltas, what) = (layout.count(Kept::State), "recurrent state");
             places.push(Place {

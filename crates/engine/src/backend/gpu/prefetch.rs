@@ -8,11 +8,13 @@
 
 use std::time::Instant;
 
-use gpu::{Buffer, Gpu, GpuError};
+use gpu::op::{elementwise, plain, product};
+use gpu::{Buffer, Gpu, GpuError, Trunk};
 use store::cache::PrefetchCounters;
 use store::{ExpertId, LayerId};
 
 use super::requirements::Sizes;
+use crate::model::router::Score;
 use crate::residency::predictor::{Prediction, Predictor, Tier};
 use crate::weights::{MatrixId, VectorId};
 
@@ -63,14 +65,34 @@ impl Prefetch {
         })
     }
 
-    /// Remembers a layer's router; gives the next one's, and where its products go.
-    pub(super) fn next_router(
-        &mut self,
-        layer: LayerId,
-        router: Router,
-    ) -> Option<(Router, &Buffer)> {
+    /// Remembers a layer's router.
+    pub(super) fn note_router(&mut self, layer: LayerId, router: Router) {
         self.routers[layer.index()] = Some(router);
-        Some(((*self.routers.get(layer.index() + 1)?)?, &self.logits))
+    }
+
+    /// Applies the next layer's router to `input`, what a layer's own reads. What is ranked is what experts are chosen
+    /// by; a softmax keeps the order of logits, but for its bias.
+    pub(super) fn guess(
+        &self,
+        gpu: &mut Gpu,
+        layer: LayerId,
+        input: &Buffer,
+        (trunk, vectors): (&Trunk, &[Buffer]),
+        score: Score,
+    ) -> Result<(), GpuError> {
+        let (tokens, experts) = (self.tokens, self.experts);
+        let Some(Some((next, bias))) = self.routers.get(layer.index() + 1) else { return Ok(()) };
+        let (to, count) = (&self.logits, tokens * experts);
+        product::launch(gpu, trunk.matrix(next.index()), input, to, tokens, false)?;
+        if let Score::Sigmoid { .. } = score {
+            elementwise::launch_sigmoid(gpu, to, count)?;
+        }
+        let moved = !matches!(score, Score::BalancedSoftmax { .. });
+        if let Some(bias) = bias.filter(|_| moved) {
+            let bias = &vectors[bias.index()];
+            plain::launch_add_bias(gpu, (to, bias), (tokens, experts))?;
+        }
+        Ok(())
     }
 
     /// A step of `tokens` tokens begins; `tier` says where each record is.

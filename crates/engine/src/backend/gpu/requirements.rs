@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gpu::op::attention as attention_kernels;
+use gpu::op::attention_wide::VALUES_LIMIT;
 use gpu::op::experts::Layout;
 use gpu::op::halves::Halves;
 use gpu::op::packing::Packing;
@@ -15,11 +16,13 @@ use kernels::format::Encoding;
 use store::format::ProjectionShape;
 
 use super::super::Register;
+use super::constants::Constants;
 use super::fuse::serves;
+use super::latent;
 use super::step::STEP_TOKENS;
 use super::windows::WindowSizes;
 use crate::EngineError;
-use crate::model::config::ModelConfig;
+use crate::model::config::{AttentionConfig, FeedForward, ModelConfig};
 use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
 use crate::sequences::{Kept, RowForm, SequenceLayout};
@@ -108,6 +111,9 @@ pub(super) struct Sizes {
     pub(super) partial: usize,
     pub(super) tokens: usize,
     pub(super) angles: usize,
+    pub(super) windowed_angles: usize,
+    /// [`Constants`].
+    pub(super) constants: [usize; 2],
     /// Words of the table of experts.
     pub(super) table: usize,
     /// Words of each of the two buffers in which tokens are ranked, and most likely tokens at once.
@@ -117,6 +123,8 @@ pub(super) struct Sizes {
     left: usize,
     /// Bytes of a sequence's keys in one layer that keeps all positions; its values take as many.
     pub(super) cache_bytes: u64,
+    /// Queries that meet latent rows, and sums of rows.
+    pub(super) latent: [usize; 2],
     /// What layers with a window keep.
     pub(super) windows: Option<WindowSizes>,
     /// What sequences carry.
@@ -128,7 +136,7 @@ impl Sizes {
         let (tokens, hidden, moe) = (options.batch_tokens, config.hidden, &config.moe);
         let pairs = tokens * options.top_k;
         let shared = moe.shared_intermediate.map_or(0, |_| tokens);
-        let inner = shared * moe.shared_intermediate.unwrap_or(0);
+        let inner = network_width(config);
         let attention = &config.attention;
         let layout = Arc::new(SequenceLayout::of_layers(
             config,
@@ -137,8 +145,11 @@ impl Sizes {
             RowForm::Rows,
         ));
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
-        let widest = hidden.max(values).max(attention.query_heads * attention.head_dim);
-        let widest = widest.max(moe.shared_intermediate.unwrap_or(0));
+        let widest = hidden
+            .max(values)
+            .max(config.attentions().map(AttentionConfig::query_width).max().unwrap_or(0));
+        let widest = widest.max(inner);
+        let widest = widest.max(latent::widest(config));
         let widths = [(tokens, widest), (pairs, moe.intermediate)];
         let halves = widths.map(|(rows, width)| Halves::sizes(rows, width)[0]);
         let context = options.context;
@@ -148,7 +159,10 @@ impl Sizes {
         Self {
             registers: Register::widths(config).map(|width| tokens * width),
             halves: [halves.into_iter().max().unwrap_or(0), pairs],
-            partial: attention_kernels::partial_len(attention.query_heads, context),
+            partial: match config.latent {
+                Some(_) => 0,
+                None => attention_kernels::partial_len(attention.query_heads, context),
+            },
             selected: logit_rows * hidden,
             logits: logit_rows * config.vocabulary,
             router_logits: tokens * moe.experts,
@@ -163,10 +177,12 @@ impl Sizes {
             },
             replaced: config.layers.len() * replaced_row(tokens.min(STEP_TOKENS), moe.experts),
             shared_factor: shared,
-            shared_inner: inner,
+            shared_inner: tokens * inner,
             shared_hidden: shared * hidden,
             tokens,
             angles: tokens * attention.rope.dims,
+            windowed_angles: tokens * config.windowed.as_ref().map_or(0, |it| it.rope.dims),
+            constants: Constants::sizes(config),
             table: config.layers.len() * moe.experts,
             ranking: match logit_rows.min(STEP_TOKENS) {
                 0 => 0,
@@ -175,9 +191,15 @@ impl Sizes {
             drawn: logit_rows.min(STEP_TOKENS),
             left: if ends { 0 } else { tokens.min(STEP_TOKENS) * hidden },
             cache_bytes: (options.context * layout.row()) as u64,
-            windows: WindowSizes::new(&layout, options),
+            latent: latent::sizes(config, tokens),
+            windows: WindowSizes::new(&layout, options, attention.query_heads),
             layout,
         }
+    }
+
+    /// Bytes of a sequence's keys in one layer that keeps all positions, and of its values: none where rows are both.
+    pub(super) fn sides_bytes(&self) -> [u64; 2] {
+        [self.cache_bytes, if self.layout.sides() == 2 { self.cache_bytes } else { 0 }]
     }
 
     /// Bytes of all buffers of a batch.
@@ -198,6 +220,7 @@ impl Sizes {
         let batch = [
             self.tokens,
             self.angles,
+            self.windowed_angles,
             self.partial,
             self.selected,
             self.selected,
@@ -209,7 +232,8 @@ impl Sizes {
             self.drawn,
             Gpu::CONTROL_WORDS as usize,
         ];
-        let registers = self.registers.into_iter().chain(self.halves);
+        let registers = self.registers.into_iter().chain(self.halves).chain(self.latent);
+        let registers = registers.chain(self.constants);
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
@@ -249,8 +273,9 @@ impl GpuRequirements {
         let weights = sum(&mut matrices.chain(vectors));
         let activations = sum(&mut sizes.batch());
         let layers = |kept| sizes.layout.count(kept) * options.sequences;
-        let (windows, caches) = (layers(Kept::Window), 2 * layers(Kept::Paged));
-        let key_values = sum(&mut std::iter::repeat_n(sizes.cache_bytes, caches));
+        let (windows, caches) = (layers(Kept::Window), layers(Kept::Paged));
+        let key_values = std::iter::repeat_n(sizes.sides_bytes(), caches);
+        let key_values = sum(&mut key_values.flatten());
         let kept = sizes.windows.as_ref();
         let kept = sum(&mut kept.into_iter().flat_map(|it| it.buffers(windows)));
         let states = [sizes.layout.state(), sizes.layout.tail()].map(|values| 4 * values as u64);
@@ -277,6 +302,16 @@ pub(super) fn held_runs(
         let held = values > 0 || !std::mem::replace(&mut empty, true);
         (run, values, held)
     })
+}
+
+/// Inner width of the widest network that all tokens use: those of layers without experts, and next to them, use the
+/// room of the shared expert.
+fn network_width(config: &ModelConfig) -> usize {
+    let dense = config.layers.iter().filter_map(|layer| match layer.feed_forward {
+        FeedForward::Dense { inner } | FeedForward::Both { inner } => Some(inner),
+        FeedForward::Mixture => None,
+    });
+    dense.chain(config.moe.shared_intermediate).max().unwrap_or(0)
 }
 
 /// Numbers from one layer's replaced logits to the next one's: as kernels bind them.
@@ -311,13 +346,19 @@ pub fn check_model(
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
     let config_error = |key, problem| Err(EngineError::Config { key, problem });
-    let ends = config.stream.ends();
-    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &ends)?;
-    let delta = config.delta.as_ref();
+    program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &[])?;
+    if let Some(found) = latent::unserved(config) {
+        return config_error("kv_lora_rank", format!("{found}: use --device cpu"));
+    }
+    let (delta, latent) = (config.delta.as_ref(), config.latent.is_some());
+    let window = |layer: usize| config.layers[layer].window.is_some();
+    let windowed = (0..config.layers.len()).filter(|&layer| window(layer));
+    let windowed = windowed.map(|layer| config.attention_of(layer).head_dim).max().unwrap_or(0);
     for (key, found, limit) in [
         ("num_experts_per_tok", config.moe.top_k, router::TOP_K_LIMIT),
         ("num_experts", config.moe.experts, router::EXPERTS_LIMIT),
-        ("head_dim", config.attention.head_dim, heads::HEAD_DIM_LIMIT),
+        ("head_dim", if latent { 0 } else { config.attention.head_dim }, VALUES_LIMIT),
+        ("head_dim", windowed, heads::HEAD_DIM_LIMIT),
         ("linear_key_head_dim", delta.map_or(0, |delta| delta.key_dim), delta::KEY_DIM_LIMIT),
         (
             "linear_conv_kernel_dim",

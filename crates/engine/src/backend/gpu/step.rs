@@ -104,6 +104,8 @@ pub(super) struct Steps {
     pub(super) handed: Option<usize>,
     /// The layer that has to be served before anything goes on.
     pub(super) miss: Option<Miss>,
+    /// By layer: whether it has experts.
+    mixtures: Vec<bool>,
     /// Layers of a piece.
     pub(super) length: usize,
     /// Layers of this step that missed an expert.
@@ -111,7 +113,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    pub(super) fn new(pieces: Pieces, layers: Range<usize>) -> Self {
+    pub(super) fn new(pieces: Pieces, layers: Range<usize>, mixtures: Vec<bool>) -> Self {
         Self {
             pieces,
             open: false,
@@ -124,6 +126,7 @@ impl Steps {
             first: layers.start,
             handed: None,
             miss: None,
+            mixtures,
             // Nothing has been used yet.
             length: 1,
             missed: 0,
@@ -208,7 +211,9 @@ impl Steps {
         if count > 0 {
             places.push((ids, first * row, count * row));
         }
-        let guess = prefetch.map(Prefetch::place);
+        // A layer without experts guesses nothing.
+        let guesses = end > 0 && self.mixtures[end - 1];
+        let guess = prefetch.filter(|_| guesses).map(Prefetch::place);
         places.extend(guess);
         places.extend_from_slice(behind.unwrap_or_default());
         let (ask, guess) = (gpu.ask(&places)?, guess.map_or(0, |(.., bytes)| bytes as usize));
@@ -247,7 +252,10 @@ impl Steps {
                 // The layers behind it have not guessed.
                 return Ok(Arrived::Missed(Miss { layer, chosen, begun, guess: guesses }));
             }
-            self.chosen[layer] = chosen.to_vec();
+            self.chosen[layer] = match self.mixtures[layer] {
+                true => chosen.to_vec(),
+                false => Vec::new(),
+            };
         }
         match raised {
             None if last => Ok(Arrived::Ended(behind)),

@@ -6,6 +6,7 @@
 //! A run of a prompt may be longer than a place: its rows and the window before them lie in buffers that all layers
 //! share, and its last rows go to the place once the layer has attended.
 
+use gpu::op::attention::NO_SINK;
 use gpu::{Buffer, Gpu, GpuError};
 
 use super::GpuOptions;
@@ -20,16 +21,22 @@ pub(super) struct WindowSizes {
     tokens: usize,
     /// Bytes of one position's keys, or values, in one layer.
     row: usize,
+    query_heads: usize,
 }
 
 impl WindowSizes {
     /// `None` for models all of whose layers keep all positions.
-    pub(super) fn new(layout: &SequenceLayout, options: &GpuOptions) -> Option<Self> {
+    pub(super) fn new(
+        layout: &SequenceLayout,
+        options: &GpuOptions,
+        query_heads: usize,
+    ) -> Option<Self> {
         Some(Self {
             rows: layout.window_rows()?,
             layers: layout.count(Kept::Window),
             tokens: options.batch_tokens,
             row: layout.window_row(),
+            query_heads,
         })
     }
 
@@ -44,7 +51,7 @@ impl WindowSizes {
     /// Bytes of each buffer, for `places` layers of sequences.
     pub(super) fn buffers(&self, places: usize) -> impl Iterator<Item = u64> {
         let places = std::iter::repeat_n(self.place_bytes(), 2 * places);
-        places.chain([self.run_bytes(); 2])
+        places.chain([self.run_bytes(); 2]).chain([4 * self.query_heads as u64])
     }
 }
 
@@ -58,6 +65,8 @@ pub(super) struct Windows {
     pub(super) places: Vec<Vec<Sides>>,
     /// The run in progress, behind the window before it.
     pub(super) run: Sides,
+    /// Sinks that take no weight: kernels with windows have sinks.
+    pub(super) no_sinks: Buffer,
 }
 
 impl Windows {
@@ -75,7 +84,9 @@ impl Windows {
             places.push(layers.collect::<Result<_, _>>()?);
         }
         let run = both("keys of a run", sizes.run_bytes())?;
-        Ok(Self { sizes: sizes.clone(), places, run })
+        let no_sinks = gpu.buffer("sinks", 4 * sizes.query_heads as u64)?;
+        gpu.write_floats(&no_sinks, 0, &vec![NO_SINK; sizes.query_heads])?;
+        Ok(Self { sizes: sizes.clone(), places, run, no_sinks })
     }
 
     /// Copies rows of keys and of values.

@@ -1,0 +1,172 @@
+//! Attention of heads that are wider than [`super::attention`] serves, over rows that may be keys and values at once.
+//!
+//! A workgroup computes one query head of one token, blocks of 64 positions one behind the other: scores as there, then
+//! two values per invocation. A token's sums do not depend on its batch.
+
+use super::Op;
+use super::attention::{Cache, KeyValue, Run};
+use crate::source::Source;
+use crate::{Buffer, Gpu, GpuError};
+
+/// Most values of a query.
+pub const ROW_LIMIT: usize = super::latent::ROW_LIMIT;
+/// Most values of a head's result.
+pub const VALUES_LIMIT: usize = 512;
+
+/// Heads of such a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Query heads.
+    pub query_heads: usize,
+    /// Heads of keys, and of values.
+    pub key_value_heads: usize,
+    /// Values of a query and of a key, even.
+    pub row: usize,
+    /// Values of a value, the first of a row where rows are both; even.
+    pub values: usize,
+    /// Factor of the scores.
+    pub scale: f32,
+}
+
+impl Shape {
+    /// Whether the kernels compute it.
+    pub fn is_served(&self) -> bool {
+        let even = self.row.is_multiple_of(2) && self.values.is_multiple_of(2);
+        even && self.row <= ROW_LIMIT && self.values <= VALUES_LIMIT.min(self.row)
+    }
+}
+
+pub(crate) fn source(cache: Cache) -> (Source, String) {
+    let source = Source::new()
+        .read("query", "f32")
+        .read("keys", "u32")
+        .read("values", "u32")
+        .write("y", "f32")
+        .parameters(&[
+            "query_heads",
+            "key_value_heads",
+            "row",
+            "values",
+            "first",
+            "position",
+            "scale",
+        ])
+        .shared("red", "array<f32, 256>")
+        .shared("q", &format!("array<f32, {ROW_LIMIT}>"))
+        .shared("scores", "array<vec4<f32>, 16>")
+        .shared("weights", "array<vec4<f32>, 16>");
+    let (step, score, add) = match cache {
+        Cache::F32 => (
+            1,
+            "score = fma(q[d], bitcast<f32>(keys[at + d]), score);",
+            "if lid < p.values { near = fma(weight_of, bitcast<f32>(values[start + lid]), near); }
+            if lid + 256u < p.values { far = fma(weight_of, bitcast<f32>(values[start + lid + 256u]), far); }",
+        ),
+        Cache::F16 => (
+            2,
+            "let pair = unpack2x16float(keys[(at + d) >> 1u]);
+            score = fma(q[d + 1u], pair.y, fma(q[d], pair.x, score));",
+            "if 2u * lid < p.values {
+                let pair = unpack2x16float(values[(start >> 1u) + lid]);
+                near = fma(weight_of, pair.x, near);
+                far = fma(weight_of, pair.y, far);
+            }",
+        ),
+    };
+    let write = match cache {
+        Cache::F32 => {
+            "if lid < p.values { y[at_y + lid] = sum / total; }
+            if lid + 256u < p.values { y[at_y + lid + 256u] = more / total; }"
+        }
+        Cache::F16 => {
+            "if 2u * lid < p.values {
+                y[at_y + 2u * lid] = sum / total;
+                y[at_y + 2u * lid + 1u] = more / total;
+            }"
+        }
+    };
+    let body =
+        BODY.replace("STEP_ALL", &format!("{}u", 4 * step)).replace("STEP", &format!("{step}u"));
+    let body = body.replace("SCORE", score).replace("ADD", add).replace("WRITE", write);
+    (source, body)
+}
+
+const BODY: &str = "
+        let head = wid.x;
+        let position = p.position + wid.y;
+        let pair_head = head / (p.query_heads / p.key_value_heads);
+        let at_query = ((p.first + wid.y) * p.query_heads + head) * p.row;
+        let at_y = ((p.first + wid.y) * p.query_heads + head) * p.values;
+        for (var i = lid; i < p.row; i = i + 256u) { q[i] = query[at_query + i] * bitcast<f32>(p.scale); }
+        workgroupBarrier();
+        var greatest = -3.0e38;
+        var total = 0.0;
+        var sum = 0.0;
+        var more = 0.0;
+        for (var block = 0u; block <= position; block = block + 64u) {
+            let mine = block + (lid >> 2u);
+            var score = 0.0;
+            if mine <= position {
+                let at = (mine * p.key_value_heads + pair_head) * p.row;
+                for (var d = (lid & 3u) * STEP; d < p.row; d = d + STEP_ALL) {
+                    SCORE
+                }
+            }
+            red[lid] = score;
+            workgroupBarrier();
+            let same = lid & 252u;
+            score = (red[same] + red[same + 1u]) + (red[same + 2u] + red[same + 3u]);
+            if mine > position { score = -3.0e38; }
+            if (lid & 3u) == 0u { scores[lid >> 4u][(lid >> 2u) & 3u] = score; }
+            workgroupBarrier();
+            var best = scores[0];
+            for (var fourth = 1u; fourth < 16u; fourth = fourth + 1u) { best = max(best, scores[fourth]); }
+            let most = max(max(best.x, best.y), max(best.z, best.w));
+            if (lid & 3u) == 0u {
+                weights[lid >> 4u][(lid >> 2u) & 3u] = select(exp(score - most), 0.0, mine > position);
+            }
+            workgroupBarrier();
+            var four = weights[0];
+            for (var fourth = 1u; fourth < 16u; fourth = fourth + 1u) { four = four + weights[fourth]; }
+            let weight = (four.x + four.y) + (four.z + four.w);
+            var near = 0.0;
+            var far = 0.0;
+            let count = min(64u, position - block + 1u);
+            for (var j = 0u; j < count; j = j + 1u) {
+                let weight_of = weights[j >> 2u][j & 3u];
+                let start = ((block + j) * p.key_value_heads + pair_head) * p.row;
+                ADD
+            }
+            let now = max(greatest, most);
+            let keep = exp(greatest - now);
+            let share = exp(most - now);
+            total = fma(total, keep, weight * share);
+            sum = fma(sum, keep, near * share);
+            more = fma(more, keep, far * share);
+            greatest = now;
+        }
+        WRITE
+        ";
+
+/// `y[batch, query_heads, values]` of the run = causal attention of `query[batch, query_heads, row]` over its cache,
+/// which holds the run already.
+///
+/// # Errors
+/// The device failed.
+pub fn launch(
+    gpu: &mut Gpu,
+    cache: Cache,
+    query: &Buffer,
+    KeyValue { keys, values }: KeyValue<'_>,
+    y: &Buffer,
+    shape: Shape,
+    run: Run,
+) -> Result<(), GpuError> {
+    assert!(shape.is_served(), "{shape:?}");
+    let Shape { query_heads, key_value_heads, row, values: width, scale } = shape;
+    let sizes = [query_heads, key_value_heads, row, width, run.first, run.position];
+    let parameters = [&sizes.map(|size| size as u32)[..], &[scale.to_bits()]].concat();
+    let spans = [query, keys, values, y].map(Buffer::all);
+    let groups = [query_heads as u32, run.tokens as u32, 1];
+    gpu.dispatch(Op::AttendWide(cache), &spans, &parameters, groups)
+}

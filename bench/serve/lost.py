@@ -184,6 +184,8 @@ class Group:
         ip("link", "add", f"fml{self.options.lane}{index}a", "type", "veth", "peer", "name", f"fml{self.options.lane}{index}b")
         ip("link", "set", f"fml{self.options.lane}{index}b", "netns", name)
         ip("addr", "add", f"10.{190 + self.options.lane}.{index}.1/30", "dev", f"fml{self.options.lane}{index}a")
+        # While the cable is cut nobody else may answer for the address, as a default route's gateway would.
+        ip("route", "replace", "unreachable", f"10.{190 + self.options.lane}.{index}.0/30", "metric", "9999")
         ip("link", "set", f"fml{self.options.lane}{index}a", "up")
         ip("-n", name, "addr", "add", f"10.{190 + self.options.lane}.{index}.2/30", "dev", f"fml{self.options.lane}{index}b")
         ip("-n", name, "link", "set", f"fml{self.options.lane}{index}b", "up")
@@ -220,6 +222,8 @@ class Group:
             for index, name in enumerate(self.names):
                 # A socket that still says goodbye would keep the namespace and the card.
                 subprocess.run(["ip", "link", "del", f"fml{self.options.lane}{index}a"], check=False)
+                route = f"10.{190 + self.options.lane}.{index}.0/30"
+                subprocess.run(["ip", "route", "del", "unreachable", route, "metric", "9999"], check=False)
                 subprocess.run(["ip", "netns", "del", name], check=False)
         if len(clean) < len(self.units()):
             late = [unit.name for unit in self.units() if unit not in clean]

@@ -71,10 +71,7 @@ impl Group {
             true => Speeds::assumed(&whole, &plan)?.compute,
             false => 0.0,
         };
-        // What a pool of slots has besides the records: the plan holds all of those.
-        let slots = plan.slots.as_ref().map_or(0, store::cache::StorePlan::bytes);
-        let pool = slots.saturating_sub(plan.checkpoint.expert_bytes());
-        let process = plan.process_bytes() + pool + if on_gpus { DRIVER_BYTES } else { 0 };
+        let process = plan.process_bytes() + if on_gpus { DRIVER_BYTES } else { 0 };
         let rooms = all.iter().map(|machine| {
             let own = (Memory::of(machine.has.ram).spare() as f64 * AUTOMATIC_SHARE) as u64;
             let budget = machine.budget.unwrap_or(own).saturating_sub(process);
@@ -274,6 +271,9 @@ fn shape(plan: &Plan, on_gpus: bool) -> Result<Shape> {
             begins: begins[index],
         }
     };
+    // The plan holds all records: what a slot has for each byte of one.
+    let slots = plan.slots.as_ref().map_or(0, store::cache::StorePlan::bytes);
+    let slot = (slots as f64 / checkpoint.expert_bytes().max(1) as f64).max(1.0);
     let (config, options) = (config.clone(), plan.backend.clone());
     let beside = move |layers| {
         let needs = Requirements::of(&config, &CpuOptions { layers, ..options.clone() });
@@ -286,6 +286,6 @@ fn shape(plan: &Plan, on_gpus: bool) -> Result<Shape> {
         whole: Sizes::of(plan),
         stream: (plan.config.streams() * plan.config.hidden * size_of::<f32>()) as f64,
         beside: Box::new(beside),
-        least: 1.0,
+        slot: if on_gpus { 1.0 } else { slot },
     })
 }

@@ -96,7 +96,7 @@ class Unit:
 
 
 class Relay:
-    """Between a first process and a stage: passes bytes on until it is told otherwise."""
+    """Between a first process and a stage: passes bytes on, until that is changed."""
 
     def __init__(self, port, to):
         self.to, self.held, self.pairs = to, set(), []
@@ -184,7 +184,7 @@ class Group:
         ip("link", "add", f"fml{self.options.lane}{index}a", "type", "veth", "peer", "name", f"fml{self.options.lane}{index}b")
         ip("link", "set", f"fml{self.options.lane}{index}b", "netns", name)
         ip("addr", "add", f"10.{190 + self.options.lane}.{index}.1/30", "dev", f"fml{self.options.lane}{index}a")
-        # While the cable is cut nobody else may answer for the address, as a default route's gateway would.
+        # While the cable is cut no other may answer for the address, as a default route's gateway would.
         ip("route", "replace", "unreachable", f"10.{190 + self.options.lane}.{index}.0/30", "metric", "9999")
         ip("link", "set", f"fml{self.options.lane}{index}a", "up")
         ip("-n", name, "addr", "add", f"10.{190 + self.options.lane}.{index}.2/30", "dev", f"fml{self.options.lane}{index}b")

@@ -25,12 +25,12 @@ pub(super) struct Shape {
     pub(super) head: f64,
     /// Whether the last stage has the head, not the first.
     pub(super) head_is_last: bool,
-    /// Sizes of the whole, of which a stage has its part of operations.
+    /// Sizes of the whole: a stage has its part of operations.
     pub(super) whole: Sizes,
     /// Bytes of the residual stream of a token.
     pub(super) stream: f64,
     /// By start and end: bytes that a stage holds besides weights and experts.
-    pub(super) beside: Box<dyn Fn(Range<usize>) -> f64>,
+    pub(super) rest: Box<dyn Fn(Range<usize>) -> f64>,
     /// Bytes of a slot for each byte of its record: pieces that lie apart are read with what is around them.
     pub(super) slot: f64,
 }
@@ -109,9 +109,9 @@ impl Shape {
             ..self.whole
         };
         let mut cost = match room.vram {
-            None => self.on_processor(sizes, room, held + (self.beside)(range.clone()))?,
+            None => self.on_processor(sizes, room, held + (self.rest)(range.clone()))?,
             Some(vram) => {
-                let left = vram - held - (self.beside)(range.clone());
+                let left = vram - held - (self.rest)(range.clone());
                 self.on_gpu(sizes, room, left, range)?
             }
         };
@@ -302,7 +302,7 @@ mod tests {
             head_is_last,
             whole,
             stream: 8192.0,
-            beside: Box::new(|layers| 0.3e9 * layers.len() as f64 / 40.0),
+            rest: Box::new(|layers| 0.3e9 * layers.len() as f64 / 40.0),
             slot: 1.0,
         }
     }

@@ -7,7 +7,7 @@ mod file;
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use engine::backend::cpu::{CpuOptions, Requirements};
 use engine::model::Model;
 use engine::weights::Catalog;
@@ -35,7 +35,8 @@ pub(super) fn plan(arguments: &PlanArguments, path: &Path, out: &mut dyn Write) 
     let group = Group::of(arguments, machines)?;
     let toml = group.stages_file();
     if let Some(file) = &arguments.write_stages {
-        std::fs::write(file, &toml).map_err(Failure::io)?;
+        let shown = || format!("--write-stages {}", store::shown::path(file));
+        std::fs::write(file, &toml).map_err(Failure::io).with_context(shown)?;
     }
     let text = match arguments.json {
         true => format!("{}\n", group.json(&toml)),
@@ -275,7 +276,7 @@ fn shape(plan: &Plan, on_gpus: bool) -> Result<Shape> {
     let slots = plan.slots.as_ref().map_or(0, store::cache::StorePlan::bytes);
     let slot = (slots as f64 / checkpoint.expert_bytes().max(1) as f64).max(1.0);
     let (config, options) = (config.clone(), plan.backend.clone());
-    let beside = move |layers| {
+    let rest = move |layers| {
         let needs = Requirements::of(&config, &CpuOptions { layers, ..options.clone() });
         (needs.key_values + needs.recurrent + needs.activations + needs.rows) as f64
     };
@@ -285,7 +286,7 @@ fn shape(plan: &Plan, on_gpus: bool) -> Result<Shape> {
         head_is_last: on_gpus,
         whole: Sizes::of(plan),
         stream: (plan.config.streams() * plan.config.hidden * size_of::<f32>()) as f64,
-        beside: Box::new(beside),
+        rest: Box::new(rest),
         slot: if on_gpus { 1.0 } else { slot },
     })
 }

@@ -129,8 +129,8 @@ impl Listener {
 
 type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-fn plain(stream: TcpStream, look: Look) -> Result<Halves, String> {
-    let reader = stream.try_clone().map_err(|error| error.to_string())?;
+fn plain(stream: TcpStream, look: Look) -> io::Result<Halves> {
+    let reader = stream.try_clone()?;
     Ok((Box::new(Looking::new(reader, look)), Box::new(stream)))
 }
 
@@ -138,7 +138,7 @@ fn plain(stream: TcpStream, look: Look) -> Result<Halves, String> {
 fn secured(
     stream: TcpStream,
     address: String,
-    handshake: impl FnOnce(TcpStream, Look) -> Result<Halves, String>,
+    handshake: impl FnOnce(TcpStream, Look) -> io::Result<Halves>,
 ) -> Result<Connection, WireError> {
     let failed = |source| WireError::Address { address: address.clone(), source };
     // A token waits for each message.
@@ -159,11 +159,14 @@ fn secured(
     let halves = handshake(stream, look.clone());
     drop(done);
     let halves = match watch.join() {
-        Ok(true) => Err(format!("it took longer than {} s", HANDSHAKE.as_secs())),
+        Ok(true) => {
+            let problem = format!("it took longer than {} s", HANDSHAKE.as_secs());
+            Err(io::Error::new(ErrorKind::TimedOut, problem))
+        }
         _ => halves,
     };
     match halves {
         Ok((reader, writer)) => Ok(Connection { reader, writer, end, look, address }),
-        Err(problem) => Err(WireError::Handshake { address, problem }),
+        Err(error) => Err(WireError::handshake(address, &error)),
     }
 }

@@ -39,6 +39,14 @@ pub enum WireError {
         /// Why.
         problem: String,
     },
+    /// The other side ended the connection within the handshake, or was not through with it in time.
+    #[error("{address}: no answer to the handshake: {problem}")]
+    Unanswered {
+        /// The other side.
+        address: String,
+        /// What happened.
+        problem: String,
+    },
     /// This build has no TLS.
     #[error("this build has no TLS: stages on other hosts need one")]
     Absent,
@@ -49,7 +57,7 @@ impl WireError {
         Self::File { file: file.into(), problem: problem.to_string() }
     }
 
-    /// Whether the other side is not there yet: who starts may be a moment early.
+    /// Whether the other side is not there yet, or busy: who starts may be a moment early.
     pub fn is_absence(&self) -> bool {
         use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
         match self {
@@ -57,7 +65,26 @@ impl WireError {
                 source.kind(),
                 ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut
             ),
+            Self::Unanswered { .. } => true,
             _ => false,
         }
     }
+
+    /// A handshake that failed.
+    pub(crate) fn handshake(address: String, error: &io::Error) -> Self {
+        let problem = error.to_string();
+        match ended(error) {
+            true => Self::Unanswered { address, problem },
+            false => Self::Handshake { address, problem },
+        }
+    }
+}
+
+/// Whether the other side ended a connection, or did not answer in time.
+pub fn ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionAborted | ConnectionReset | TimedOut | UnexpectedEof
+    )
 }

@@ -17,7 +17,7 @@ mod tls;
 mod tls;
 
 pub use connection::{Connection, Listener, connect};
-pub use error::WireError;
+pub use error::{WireError, ended};
 pub use identity::{Identity, Trusted};
 pub use look::Look;
 pub use tls::Credentials;

@@ -100,31 +100,32 @@ impl Credentials {
     }
 
     /// The side that connects.
-    pub(crate) fn begin(&self, stream: TcpStream, look: Look) -> Result<Halves, String> {
-        let name = ServerName::try_from(NAME).map_err(|error| error.to_string())?;
+    pub(crate) fn begin(&self, stream: TcpStream, look: Look) -> io::Result<Halves> {
+        let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
         let made = ClientConnection::new(Arc::clone(&self.client), name);
-        shaken(made.map_err(|error| error.to_string())?.into(), stream, look)
+        shaken(made.map_err(io::Error::other)?.into(), stream, look)
     }
 
     /// The side that is connected to.
-    pub(crate) fn answer(&self, stream: TcpStream, look: Look) -> Result<Halves, String> {
+    pub(crate) fn answer(&self, stream: TcpStream, look: Look) -> io::Result<Halves> {
         let made = ServerConnection::new(Arc::clone(&self.server));
-        shaken(made.map_err(|error| error.to_string())?.into(), stream, look)
+        shaken(made.map_err(io::Error::other)?.into(), stream, look)
     }
 }
 
 type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
-fn shaken(mut session: Connection, mut stream: TcpStream, look: Look) -> Result<Halves, String> {
+fn shaken(mut session: Connection, mut stream: TcpStream, look: Look) -> io::Result<Halves> {
     session.set_buffer_limit(None);
     while session.is_handshaking() || session.wants_write() {
-        session.complete_io(&mut stream).map_err(|error| error.to_string())?;
+        session.complete_io(&mut stream)?;
     }
     // What the other side said right behind its handshake has come with it.
-    let state = session.process_new_packets().map_err(|error| error.to_string())?;
+    let state = session.process_new_packets();
+    let state = state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
     let mut open = vec![0; state.plaintext_bytes_to_read()];
-    session.reader().read_exact(&mut open).map_err(|error| error.to_string())?;
-    let from = Looking::new(stream.try_clone().map_err(|error| error.to_string())?, look);
+    session.reader().read_exact(&mut open)?;
+    let from = Looking::new(stream.try_clone()?, look);
     let shared = Arc::new(Shared {
         session: Mutex::new(session),
         out: Mutex::new(Out { stream, sealed: Vec::new() }),

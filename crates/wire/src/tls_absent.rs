@@ -1,7 +1,7 @@
 //! Where there is no TLS: every use of it is refused.
 
 use std::convert::Infallible;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
@@ -23,11 +23,11 @@ impl Credentials {
         Err(WireError::Absent)
     }
 
-    pub(crate) fn begin(&self, _: TcpStream, _: Look) -> Result<Halves, String> {
+    pub(crate) fn begin(&self, _: TcpStream, _: Look) -> io::Result<Halves> {
         match self.0 {}
     }
 
-    pub(crate) fn answer(&self, _: TcpStream, _: Look) -> Result<Halves, String> {
+    pub(crate) fn answer(&self, _: TcpStream, _: Look) -> io::Result<Halves> {
         match self.0 {}
     }
 }

@@ -26,6 +26,8 @@ use crate::processor::{Sizes, backend_leaving, backend_of, config_of, engine_in,
 use crate::sequences::{bits, feed, resumed, text};
 
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What a first process gives a stage to compute.
+const BATCH: u8 = 4;
 
 fn sizes() -> Sizes<'static> {
     Sizes { kv_type: KvType::F16, context: 640, cuts: &[], steps: 1, exact: false }
@@ -269,6 +271,57 @@ fn a_stage_that_says_nothing_is_lost_in_time() {
     drop(engine);
     drop(done);
     relay.join().unwrap();
+}
+
+/// Passes messages on, but not those of a kind.
+fn pass(mut from: TcpStream, mut to: TcpStream, without: Option<u8>) {
+    let mut header = [0; 5];
+    while from.read_exact(&mut header).is_ok() {
+        let length = u32::from_le_bytes(header[..4].try_into().unwrap());
+        let mut content = vec![0; length as usize - 1];
+        from.read_exact(&mut content).unwrap();
+        if Some(header[4]) != without {
+            to.write_all(&[&header[..], &content].concat()).unwrap();
+        }
+    }
+    _ = to.shutdown(Shutdown::Both);
+}
+
+/// Its beats come, and no work is done: as where its drive does not answer.
+#[test]
+fn a_stage_that_is_there_and_does_nothing_is_lost_by_its_deadline() {
+    let (checkpoint, config) = opened(CASE);
+    let here = |layers: Range<usize>| Stage {
+        layers: layers.clone(),
+        backend: Box::new(backend_of(&checkpoint, &config, layers, &sizes())),
+    };
+    let deadline = Duration::from_secs(3);
+    for without in [None, Some(BATCH)] {
+        let (stream, serving) = stage(CASE, 2..4);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        let both = || (far.try_clone().unwrap(), stream.try_clone().unwrap());
+        let ((out, back), (returned, answers)) = (both(), both());
+        std::thread::spawn(move || pass(out, back, without));
+        std::thread::spawn(move || pass(answers, returned, None));
+        let reached = Reached::over(channel(near), &terms(&config, 2..4), PATIENCE).unwrap();
+        let others = vec![reached.within(Some(deadline))];
+        let model = Model::declare(&config, &mut Catalog::new(&checkpoint)).unwrap();
+        let (first, own, config) = (here(0..2), here(4..4), config.clone());
+        let mut engine = Engine::over_hosts(config, model, first, others, Some(own), 64).unwrap();
+        // Without work no deadline passes.
+        std::thread::sleep(deadline + Duration::from_secs(1));
+        if without.is_some() {
+            let found = lost(&mut engine, deadline + Duration::from_secs(2));
+            assert_eq!(found, LostCause::Stuck(deadline));
+        } else {
+            let sequence = engine.create_sequence().unwrap();
+            engine.forward(&[Run { sequence, tokens: &[1, 2, 3] }], &Uncancelled).unwrap();
+        }
+        drop(engine);
+        _ = serving.join().unwrap();
+    }
 }
 
 #[test]

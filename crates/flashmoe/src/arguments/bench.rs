@@ -46,6 +46,10 @@ pub(crate) struct BenchArguments {
     /// Layers of each of several devices
     #[arg(long, value_name = "LAYERS", default_value = "auto")]
     pub(crate) split: Split,
+    /// The stages in other processes, as of serve: one combination of settings, since stages end with their first
+    /// process. Rows have no bound then: it is one of each machine
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stages: Option<PathBuf>,
     /// Hard caps on the GPU memory taken (list); with several devices one for each, or one value for all
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = memory_size)]
     pub(crate) vram: Vec<ByteSize>,
@@ -186,7 +190,7 @@ impl BenchArguments {
                                         model: self.model.clone(),
                                         device: self.device.clone(),
                                         split: self.split.clone(),
-                                        stages: None,
+                                        stages: self.stages.clone(),
                                         part: None,
                                         vram: vrams.get(vram).cloned(),
                                         predict,

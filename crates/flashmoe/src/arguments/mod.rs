@@ -264,6 +264,16 @@ pub(crate) struct PlanArguments {
     /// the processor computes; `compute` (billions of operations a second) is this machine's where it is left out
     #[arg(long, value_name = "SIZES")]
     pub(crate) machine: Option<AssumedMachine>,
+    /// Cut the layers over the machines of this file, each with its `has` (as of --machine), and say how fast that is
+    /// (docs/scaling.md); the file of --stages is printed as well
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "stages", "split"])]
+    pub(crate) machines: Option<PathBuf>,
+    /// Streams at a time: for one the cut takes the least time in all, for more its slowest stage is the fastest
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "machines")]
+    pub(crate) streams: u16,
+    /// Write the file of --stages here
+    #[arg(long, value_name = "FILE", requires = "machines")]
+    pub(crate) write_stages: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -68,11 +68,11 @@ pub(crate) fn stage(arguments: &StageArguments, out: &mut dyn Write) -> Result<(
         terms,
         facts: Facts::of(stage.backend.as_ref(), plan.backend.batch_tokens),
         patience,
+        taken: AtomicBool::new(false),
     });
     let accepting = std::thread::Builder::new().name("accept".to_owned());
     accepting.spawn(move || accept(&door, &sender)).map_err(Failure::io)?;
     let joined: Joined = firsts.recv().map_err(Failure::io)?;
-    // From here on the end of their connection tells others that the stage is taken.
     drop(firsts);
     say(&format!("the first process is {}", joined.address()));
     match joined.serve(stage, &declared).map_err(Failure::engine)? {
@@ -122,6 +122,9 @@ struct Door {
     terms: Terms,
     facts: Facts,
     patience: Duration,
+    /// It is a first process's. The end of their connection before a word tells that to others, who try again: this
+    /// process ends with that one, and is started anew.
+    taken: AtomicBool,
 }
 
 /// Takes connections, each with a thread until it has greeted: one that says nothing keeps no other waiting.
@@ -136,6 +139,9 @@ fn accept(door: &Arc<Door>, to: &SyncSender<Joined>) {
                 continue;
             }
         };
+        if door.taken.load(Ordering::SeqCst) {
+            continue;
+        }
         if under_way.fetch_add(1, Ordering::SeqCst) >= HANDSHAKES {
             under_way.fetch_sub(1, Ordering::SeqCst);
             continue;
@@ -155,7 +161,7 @@ fn accept(door: &Arc<Door>, to: &SyncSender<Joined>) {
 
 impl Door {
     fn greet(&self, stream: TcpStream, from: SocketAddr, to: &SyncSender<Joined>) {
-        let Self { listener, terms, facts, patience } = self;
+        let Self { listener, terms, facts, patience, taken } = self;
         let joined = listener.secure(stream, from).map_err(|error| error.to_string());
         let joined = joined.and_then(|connection| {
             let joined = Joined::over(hosts::channel(connection), terms, facts, *patience);
@@ -163,6 +169,7 @@ impl Door {
         });
         match joined {
             Ok(joined) => {
+                taken.store(true, Ordering::SeqCst);
                 if to.send(joined).is_err() {
                     say(&format!("{from} is refused: the stage is another first process's"));
                 }

@@ -9,6 +9,7 @@
 //! address = "10.0.0.2:7777"
 //! layers = "12:24"
 //! certificate = "second.pem"    # from the stage's identity
+//! deadline = "30s"              # one that has work and ends no layer for so long is lost; without it none
 //! ```
 //!
 //! Paths are those next to the file.
@@ -33,6 +34,9 @@ const STAGES_MAX: usize = 64;
 /// A stage says each second that it is there.
 const SILENCE_MIN: Duration = Duration::from_secs(2);
 
+/// A layer's end is seen with the next sign of life.
+const DEADLINE_MIN: Duration = Duration::from_secs(3);
+
 /// As it is written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,6 +54,7 @@ struct WrittenStage {
     address: String,
     layers: String,
     certificate: Option<PathBuf>,
+    deadline: Option<String>,
 }
 
 /// What the file says.
@@ -69,6 +74,8 @@ pub(crate) struct StagesFile {
 pub(crate) struct RemoteStage {
     pub(crate) address: String,
     pub(crate) layers: Range<usize>,
+    /// One that has work and ends no layer for so long is lost.
+    pub(crate) deadline: Option<Duration>,
     certificate: Option<PathBuf>,
 }
 
@@ -98,18 +105,24 @@ impl StagesFile {
         if stage.is_empty() || stage.len() > STAGES_MAX {
             return Err(format!("{} stages; 1 to {STAGES_MAX} are taken", stage.len()));
         }
+        let read = |name: &str, text: String| {
+            text.parse::<Age>().map(|age| age.0).map_err(|error| format!("{name}: {error}"))
+        };
         let time = |name: &str, text: Option<String>, usual: u64| match text {
             None => Ok(Duration::from_secs(usual)),
-            Some(text) => {
-                text.parse::<Age>().map(|age| age.0).map_err(|error| format!("{name}: {error}"))
-            }
+            Some(text) => read(name, text),
         };
         let (silence, start) = (time("silence", silence, 10)?, time("start", start, 600)?);
         if silence < SILENCE_MIN {
             return Err(format!("silence: 2s at the least, not {} s", silence.as_secs()));
         }
         let one = |stage: WrittenStage| {
-            let WrittenStage { address, layers, certificate } = stage;
+            let WrittenStage { address, layers, certificate, deadline } = stage;
+            let deadline = deadline.map(|text| read("deadline", text)).transpose();
+            let deadline = deadline.map_err(|error| format!("stage {address}: {error}"))?;
+            if deadline.is_some_and(|it| it < DEADLINE_MIN) {
+                return Err(format!("stage {address}: deadline: 3s at the least"));
+            }
             if certificate.is_some() && identity.is_none() {
                 let found = "has a certificate, and this process has none: name its identity";
                 return Err(format!("stage {address}: {found}"));
@@ -120,7 +133,7 @@ impl StagesFile {
             let layers = layers.parse::<Layers>();
             let layers = layers.map_err(|error| format!("stage {address}: layers: {error}"))?.0;
             let certificate = certificate.map(|file| folder.join(file));
-            Ok(RemoteStage { address, layers, certificate })
+            Ok(RemoteStage { address, layers, deadline, certificate })
         };
         let stages = stage.into_iter().map(one).collect::<Result<Vec<_>, String>>()?;
         let identity = identity.map(|it| Identity::at(folder.join(it)));

@@ -130,9 +130,10 @@ pub(crate) fn check_served(arguments: &ServeArguments) -> Result<()> {
 pub(crate) fn failure(error: WireError) -> Failure {
     match error {
         WireError::Open(_) | WireError::Absent => Failure::usage(error.to_string()),
-        WireError::Address { .. } | WireError::File { .. } | WireError::Handshake { .. } => {
-            Failure::io(error)
-        }
+        WireError::Address { .. }
+        | WireError::File { .. }
+        | WireError::Handshake { .. }
+        | WireError::Unanswered { .. } => Failure::io(error),
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::stages::remote::{JoinError, Reached, Terms};
-use wire::WireError;
+use thiserror::Error;
+use wire::{Credentials, WireError};
 
 use super::file::{RemoteStage, StagesFile};
 use super::{channel, failure, terms};
@@ -16,6 +17,9 @@ use crate::progress::say;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(300);
+/// How long one may be waited for that takes connections and says nothing, or ends them: it is another's until it has
+/// seen that this one is lost, or has too many to greet.
+const BUSY: Duration = Duration::from_secs(60);
 
 /// Greets every stage of the file, in their order; one that is not there yet is waited for.
 ///
@@ -37,15 +41,18 @@ fn shown(stage: &RemoteStage) -> String {
 fn reach_one(file: &StagesFile, stage: &RemoteStage, own: &Terms) -> Result<Reached> {
     let credentials = file.credentials(stage)?;
     let (begun, mut said) = (Instant::now(), false);
+    // Since when it takes connections, and does not greet.
+    let mut busy: Option<Instant> = None;
     loop {
-        let error = match wire::connect(&stage.address, credentials.as_ref(), CONNECT) {
-            Ok(connection) => {
-                return Reached::over(channel(connection), own, file.silence).map_err(refused);
-            }
+        let error = match greet(file, stage, credentials.as_ref(), own) {
+            Ok(reached) => return Ok(reached.within(stage.deadline)),
             Err(error) => error,
         };
-        if !error.is_absence() || begun.elapsed() >= file.start {
-            return Err(given_up(error, file).into());
+        let (absent, answers) = (error.is_absence(), error.answers());
+        busy = answers.then(|| busy.unwrap_or_else(Instant::now));
+        let waited = busy.map_or(begun.elapsed(), |since| since.elapsed());
+        if !absent || waited >= busy.map_or(file.start, |_| file.start.min(BUSY)) {
+            return Err(error.given_up(waited).into());
         }
         if !std::mem::replace(&mut said, true) {
             say(&format!("waiting for the stage at {} ({error})", stage.address));
@@ -54,20 +61,50 @@ fn reach_one(file: &StagesFile, stage: &RemoteStage, own: &Terms) -> Result<Reac
     }
 }
 
-fn given_up(error: WireError, file: &StagesFile) -> Failure {
-    match error.is_absence() {
-        true => Failure::Lost(anyhow::anyhow!(
-            "it was not there within {} s: {error}",
-            file.start.as_secs()
-        )),
-        false => failure(error),
-    }
+fn greet(
+    file: &StagesFile,
+    stage: &RemoteStage,
+    credentials: Option<&Credentials>,
+    own: &Terms,
+) -> Result<Reached, NotReached> {
+    let connection = wire::connect(&stage.address, credentials, CONNECT)?;
+    Ok(Reached::over(channel(connection), own, file.silence)?)
 }
 
-/// Why a stage and this process do not work together.
-fn refused(error: JoinError) -> anyhow::Error {
-    match error {
-        JoinError::Differs { .. } => Failure::usage(error.to_string()).into(),
-        JoinError::Connection(_) | JoinError::Protocol(_) => Failure::io(error).into(),
+/// Why a stage was not reached.
+#[derive(Debug, Error)]
+enum NotReached {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Join(#[from] JoinError),
+}
+
+impl NotReached {
+    /// Whether it may be there in a moment.
+    fn is_absence(&self) -> bool {
+        match self {
+            Self::Wire(error) => error.is_absence(),
+            Self::Join(JoinError::Connection(error)) => wire::ended(error),
+            Self::Join(_) => false,
+        }
+    }
+
+    /// Whether something took the connection.
+    fn answers(&self) -> bool {
+        matches!(self, Self::Join(_) | Self::Wire(WireError::Unanswered { .. }))
+    }
+
+    fn given_up(self, waited: Duration) -> Failure {
+        let absent = self.is_absence();
+        match self {
+            error if absent => Failure::Lost(anyhow::anyhow!(
+                "it was not there within {} s: {error}",
+                waited.as_secs()
+            )),
+            Self::Wire(error) => failure(error),
+            Self::Join(error @ JoinError::Differs { .. }) => Failure::usage(error.to_string()),
+            Self::Join(error) => Failure::io(error),
+        }
     }
 }

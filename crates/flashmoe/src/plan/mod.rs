@@ -105,11 +105,11 @@ pub(crate) const DEFAULT_KV_TYPE: KvType = KvType::F16;
 
 /// Share of the spare memory that an automatic budget takes: the rest stays for the system, for other
 /// processes' growth, and for the page cache of everything that is not the model.
-const AUTOMATIC_SHARE: f64 = 0.85;
+pub(crate) const AUTOMATIC_SHARE: f64 = 0.85;
 /// Code, stacks, allocator slack and io queues, measured with an empty model.
 const PROCESS_BYTES: u64 = 48 << 20;
 /// What the driver takes of the process's memory: an estimate.
-const DRIVER_BYTES: u64 = 320 << 20;
+pub(crate) const DRIVER_BYTES: u64 = 320 << 20;
 /// Memory of a loaded tokenizer per byte of tokenizer.json, measured on a 248k-token vocabulary.
 const TOKENIZER_FACTOR: u64 = 20;
 /// Automatic context: as much as this part of the budget holds, within these bounds.
@@ -247,8 +247,7 @@ impl Plan {
             }
         };
         let threads = arguments.threads.map_or_else(default_threads, usize::from);
-        let tokenizer = checkpoint.tokenizer.as_ref().map_or(0, TokenizerSource::bytes);
-        let process = PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR;
+        let process = process_bytes(&checkpoint);
         let trunk = stages::trunk_bytes(&stages, &catalog);
         let constant = floor::Constant { trunk, process, stages: &stages };
         if devices.is_empty() {
@@ -414,6 +413,11 @@ impl Plan {
         trunk.saturating_sub(embedding)
     }
 
+    /// What a process holds for its code and the tokenizer.
+    pub(crate) fn process_bytes(&self) -> u64 {
+        process_bytes(&self.checkpoint)
+    }
+
     /// Everything that the process will hold.
     pub(crate) fn total_bytes(&self) -> u64 {
         let slots = self.slots.as_ref().map_or(0, StorePlan::bytes);
@@ -572,6 +576,12 @@ fn row_cache(config: &ModelConfig, budget: u64) -> u64 {
     let rows = ngrams.hashes.iter().map(NgramHash::rows).max().unwrap_or(0);
     let all = RowStore::cache_bytes(ngrams.columns() * size_of::<f32>(), rows);
     (budget / ROW_CACHE_PART).clamp(ROW_CACHE_BOUNDS.0, ROW_CACHE_BOUNDS.1).min(all)
+}
+
+/// Code, and the tokenizer as it is loaded.
+fn process_bytes(checkpoint: &Checkpoint) -> u64 {
+    let tokenizer = checkpoint.tokenizer.as_ref().map_or(0, TokenizerSource::bytes);
+    PROCESS_BYTES + tokenizer * TOKENIZER_FACTOR
 }
 
 /// One thread per processor that this process may run on.

@@ -148,6 +148,14 @@ fn may_end(checkpoint: &Checkpoint, config: &ModelConfig) -> Vec<bool> {
     experts.map(|(layer, it)| it.is_some() && !shares(config, layer + 1)).collect()
 }
 
+/// By layer: whether a stage of a process of its own may begin with it; of a GPU the stage before ends with experts.
+pub(crate) fn may_begin(checkpoint: &Checkpoint, config: &ModelConfig, on_gpu: bool) -> Vec<bool> {
+    let begins = |layer: usize| {
+        layer > 0 && !shares(config, layer) && (!on_gpu || checkpoint.experts[layer - 1].is_some())
+    };
+    (0..checkpoint.experts.len()).map(begins).collect()
+}
+
 /// True for a layer that sees what an earlier one chose.
 fn shares(config: &ModelConfig, layer: usize) -> bool {
     config.layers.get(layer).is_some_and(|it| it.sees == Sees::AsBefore)

@@ -180,6 +180,67 @@ fn every_cut_of_the_demo_model_says_the_same() {
     }
 }
 
+/// The demo model cut as `plan --machines` says, by the file that it writes.
+#[test]
+fn a_plan_over_machines_is_a_file_that_runs_and_benches() {
+    let folder = tempfile::tempdir().unwrap();
+    let (machines, file) = (folder.path().join("machines.toml"), folder.path().join("stages.toml"));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let has = "has = \"ram=4G,disk=0.05,memory=20,compute=200\"\n";
+    let machine = |name: &str, more: &str| format!("[[machine]]\nname = \"{name}\"\n{has}{more}\n");
+    let way = format!("address = \"{address}\"\nlink = 1\nlatency = 0.1");
+    let text = machine("first", "budget = \"{}\"") + &machine("second", &way);
+    let demo = demo();
+    let plan = |budget: &str| {
+        std::fs::write(&machines, text.replace("{}", budget)).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+        command.arg("plan").arg(&demo).arg("--machines").arg(&machines).args(["--json"]);
+        command.arg("--write-stages").arg(&file).args(&SIZES[2..6]);
+        let found = command.output().unwrap();
+        assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+        serde_json::from_slice::<serde_json::Value>(&found.stdout).unwrap()
+    };
+    let found = plan("3G");
+    assert_eq!(found["left_out"][0], "second", "{found}");
+    assert_eq!(found["one_stream_tok_per_s"], found["first_alone_tok_per_s"], "{found}");
+    let found = plan("84M");
+    let both = found["stages"].as_array().unwrap();
+    assert_eq!(both.len(), 2, "{found}");
+    assert_eq!(both[0]["layers"][1], both[1]["layers"][0]);
+    assert_eq!(both[1]["layers"][1], 12);
+    let layers = format!("{}:12", both[1]["layers"][0]);
+    for command in [&["run", "Count to ten.", "-n", "24", "--seed", "7"][..], &["bench", "-n", "8"]]
+    {
+        let own = ["--listen", &address, "--silence", "3s"];
+        let (mut child, _) = stage(&demo, &layers, &own);
+        let mut flashmoe = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+        flashmoe.arg(command[0]).arg(&demo).args(&command[1..]).arg("--stages").arg(&file);
+        if command[0] == "run" {
+            flashmoe.args(SIZES);
+        } else {
+            flashmoe.args(["-p", "32", "-r", "1", "--json", "--device", "cpu", "--memory", "2G"]);
+            flashmoe.args(["--prefill-chunk", "64"]);
+        }
+        let found = flashmoe.output().unwrap();
+        assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+        if command[0] == "run" {
+            assert_eq!(found.stdout, run(&[]).stdout);
+        } else {
+            let rows = String::from_utf8(found.stdout).unwrap();
+            assert_eq!(rows.lines().count(), 4, "{rows}");
+            for row in rows.lines() {
+                let row: serde_json::Value = serde_json::from_str(row).unwrap();
+                assert!(row["tok_per_s"].as_f64().unwrap() > 0.0, "{row}");
+                assert_eq!(row.get("bound_tok_per_s"), Some(&serde_json::Value::Null), "{row}");
+                assert_eq!(row["stages"][1]["layers"][1], 12, "{row}");
+            }
+        }
+        assert_eq!(child.code(Duration::from_secs(5)), 0);
+    }
+}
+
 /// Makes an identity; its certificate.
 #[cfg(not(target_os = "macos"))]
 fn identity(folder: &Path, name: &str) -> (String, String) {
@@ -264,6 +325,10 @@ fn what_is_not_served_is_refused_with_the_reason() {
         ("[[stage]]\naddress = \"127.0.0.1:1\"\nlayers = \"5-12\"\n", &["5-12", "12:24"]),
         ("[[stage]]\naddress = \"a:1\"\nlayers = \"5:12\"\nport = 3\n", &["port"]),
         ("silence = \"1s\"\n[[stage]]\naddress = \"a:1\"\nlayers = \"5:12\"\n", &["silence"]),
+        (
+            "[[stage]]\naddress = \"a:1\"\nlayers = \"5:12\"\ndeadline = \"1s\"\n",
+            &["deadline", "3s"],
+        ),
     ] {
         refused("run", &["hi", "--stages", &file(text)], &[&["--stages"], words].concat());
     }
@@ -396,6 +461,55 @@ fn a_server_whose_stage_is_lost_says_so_and_ends() {
         let code = children[0].code(Duration::from_secs(6));
         assert!(code == 0 || code == 6, "{end}: {code}");
     }
+}
+
+/// What starts processes starts them in any order, and before others have ended.
+#[test]
+#[cfg(unix)]
+fn a_stage_that_is_taken_or_ends_connections_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = run(&[]).stdout;
+    let (mut children, file) = stages(&demo(), folder.path(), &["5:12"]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let address = text.split('"').nth(5).unwrap();
+    let serving = Serving::start(&file);
+    let waiting = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+        command.args(["run", demo().to_str().unwrap(), "Count to ten.", "-n", "24", "--seed", "7"]);
+        command.args(SIZES).arg("--stages").arg(&file);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Running(command.spawn().unwrap());
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(child.0.try_wait().unwrap(), None, "{}", child.said());
+        child
+    };
+    let come = |mut child: Running| {
+        let _stage = stage(&demo(), "5:12", &["--silence", "3s", "--listen", address]);
+        assert_eq!(child.code(Duration::from_secs(20)), 0, "{}", child.said());
+        let mut said = Vec::new();
+        child.0.stdout.take().unwrap().read_to_end(&mut said).unwrap();
+        assert_eq!(said, expected);
+    };
+    let child = waiting();
+    assert!(serving.ask("What is 2 + 2?").starts_with("HTTP/1.1 200"), "it is not disturbed");
+    drop(serving);
+    assert_eq!(children[0].code(Duration::from_secs(6)), 6);
+    come(child);
+    // Something that ends every connection before a word.
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (done, over) = std::sync::mpsc::channel::<()>();
+    let ending = std::thread::spawn(move || {
+        let mut ended = 0;
+        while over.recv_timeout(Duration::from_millis(20)).is_err() {
+            ended += usize::from(listener.accept().is_ok());
+        }
+        ended
+    });
+    let child = waiting();
+    done.send(()).unwrap();
+    assert!(ending.join().unwrap() > 1, "it tries again");
+    come(child);
 }
 
 #[test]

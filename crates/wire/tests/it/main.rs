@@ -4,7 +4,7 @@
 #![cfg(not(target_os = "macos"))]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -174,4 +174,17 @@ fn a_handshake_that_is_none_ends() {
     near.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let (stream, from) = listener.accept().unwrap();
     assert!(matches!(listener.secure(stream, from), Err(WireError::Handshake { .. })));
+}
+
+/// Who ends the connection may be busy: that is another thing than one that is not trusted.
+#[test]
+fn a_handshake_that_is_cut_off_is_an_absence() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| identity(folder.path(), name));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let cutting = thread::spawn(move || drop(listener.accept().unwrap()));
+    let error = connect(&address, Some(&credentials(&a, &b)), PATIENCE).unwrap_err();
+    cutting.join().unwrap();
+    assert!(matches!(error, WireError::Unanswered { .. }) && error.is_absence(), "{error}");
 }

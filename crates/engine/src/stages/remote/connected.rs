@@ -33,6 +33,7 @@ pub struct Reached {
     facts: Facts,
     layers: Range<usize>,
     patience: Duration,
+    deadline: Option<Duration>,
 }
 
 impl std::fmt::Debug for Reached {
@@ -48,7 +49,14 @@ impl Reached {
     /// It differs in something, or the connection failed.
     pub fn over(channel: Channel, terms: &Terms, patience: Duration) -> Result<Self, JoinError> {
         let (agreed, facts) = ask(channel, terms)?;
-        Ok(Self { agreed, facts, layers: terms.layers.clone(), patience })
+        Ok(Self { agreed, facts, layers: terms.layers.clone(), patience, deadline: None })
+    }
+
+    /// The same; given up as well when it has work and ends no layer for `deadline`. Its threads that say that it is
+    /// there are not those that work: a drive that does not answer is no silence.
+    #[must_use]
+    pub fn within(self, deadline: Option<Duration>) -> Self {
+        Self { deadline, ..self }
     }
 
     /// Its layers.
@@ -80,7 +88,7 @@ impl Reached {
         mailbox: Arc<Mailbox>,
         counted: Arc<Counted>,
     ) -> Result<Arc<Connected>, EngineError> {
-        let Self { agreed, facts, layers, patience } = self;
+        let Self { agreed, facts, layers, patience, deadline } = self;
         let Agreed { reader, writer, end, look, address, limits, head } = agreed;
         look(mailbox.waits.longest());
         let connected = Arc::new(Connected {
@@ -91,6 +99,7 @@ impl Reached {
             head,
             facts,
             patience,
+            deadline,
             writer: Mutex::new(writer),
             end,
             held: Mutex::default(),
@@ -99,6 +108,7 @@ impl Reached {
             forgotten: Arc::default(),
             room: Mutex::new(facts.room),
             heard: Mutex::new(Instant::now()),
+            moved: Mutex::new(Instant::now()),
             pulse: AtomicU64::new(0),
             lost: OnceLock::new(),
             ending: AtomicBool::new(false),
@@ -125,6 +135,8 @@ pub(in crate::stages) struct Connected {
     head: bool,
     facts: Facts,
     patience: Duration,
+    /// Between the ends of two layers, while it has work.
+    deadline: Option<Duration>,
     writer: Mutex<FrameWriter>,
     end: Arc<dyn Fn() + Send + Sync>,
     /// Batches that the stage has.
@@ -136,6 +148,8 @@ pub(in crate::stages) struct Connected {
     /// What can still be held, as the stage said last.
     room: Mutex<Room>,
     heard: Mutex<Instant>,
+    /// When it was last seen to do something, or got work while it had none.
+    moved: Mutex<Instant>,
     /// Of the stage's thread, as it said last.
     pulse: AtomicU64,
     lost: OnceLock<StageLost>,
@@ -229,6 +243,7 @@ impl Connected {
         let fault = moving.failure.as_ref().map(Fault::of);
         let batch = Batch::of(&order, moving.changed, fault);
         let residual = std::mem::take(&mut moving.residual);
+        self.note_work();
         // There before its answer can come.
         hold(&self.held).insert(batch.ticket, moving);
         let sent = if batch.fault.is_some() { &[][..] } else { &residual[..] };
@@ -272,6 +287,7 @@ impl Connected {
 
     fn write_ask(&self, order: Order, touched: Vec<crate::backend::SequenceId>, answer: Answer) {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        self.note_work();
         hold(&self.pending).insert(number, answer);
         let ask = Ask { number, touched, order };
         self.say(Kind::Ask, |to| ask.write(to));
@@ -292,6 +308,24 @@ impl Connected {
         *hold(&self.room)
     }
 
+    fn has_work(&self) -> bool {
+        !hold(&self.held).is_empty() || !hold(&self.pending).is_empty()
+    }
+
+    /// The time of what it is given counts from now, where it has nothing else.
+    fn note_work(&self) {
+        if !self.has_work() {
+            *hold(&self.moved) = Instant::now();
+        }
+    }
+
+    /// Whether it keeps what it was given for too long.
+    fn stuck(&self) -> Option<LostCause> {
+        let deadline = self.deadline?;
+        let late = self.has_work() && hold(&self.moved).elapsed() > deadline;
+        late.then_some(LostCause::Stuck(deadline))
+    }
+
     /// Says each second that this side is there, and looks whether the stage is.
     fn beat(&self) {
         let pause = BEAT.min(self.patience / 4);
@@ -305,6 +339,10 @@ impl Connected {
             let silent = hold(&self.heard).elapsed();
             if silent > self.patience {
                 self.lose(LostCause::Silent(self.patience));
+                continue;
+            }
+            if let Some(stuck) = self.stuck() {
+                self.lose(stuck);
                 continue;
             }
             // Who writes now says as much; a write that does not end is a stage that says nothing.
@@ -372,6 +410,7 @@ impl Connected {
         let marks = done.marks.into_iter().map(|(it, part)| (it, part.map(hold_part)));
         moving.marks.push(marks.collect());
         moving.order.layers.fetch_max(self.layers.end, Ordering::Relaxed);
+        *hold(&self.moved) = Instant::now();
         self.mailbox.pulse.fetch_add(1, Ordering::Relaxed);
         self.next.send(Message::Batch(moving));
         Ok(())
@@ -379,6 +418,7 @@ impl Connected {
 
     fn take_reply(&self, Replied { number, given, room }: Replied) {
         *hold(&self.room) = room;
+        *hold(&self.moved) = Instant::now();
         let state = self.facts.state_bytes as u64;
         let reply = match given {
             Given::Done => Ok(Reply::Done),
@@ -401,6 +441,7 @@ impl Connected {
     fn take_beat(&self, beat: &Beat) {
         let before = self.pulse.swap(beat.pulse, Ordering::Relaxed);
         if before != beat.pulse {
+            *hold(&self.moved) = Instant::now();
             self.mailbox.pulse.fetch_add(1, Ordering::Relaxed);
         }
         self.counted.tell(beat.batches, beat.busy, beat.waited);

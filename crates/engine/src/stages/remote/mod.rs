@@ -81,6 +81,8 @@ pub struct StageLost {
 pub enum LostCause {
     /// It said nothing for so long.
     Silent(Duration),
+    /// It had work, and ended no layer for so long.
+    Stuck(Duration),
     /// It ended the connection.
     Closed,
     /// The connection failed.
@@ -93,6 +95,7 @@ impl fmt::Display for LostCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent(time) => write!(f, "no sign of life for {} s", time.as_secs_f32()),
+            Self::Stuck(time) => write!(f, "it ended no layer for {} s", time.as_secs_f32()),
             Self::Closed => f.write_str("it ended the connection"),
             Self::Failed(why) => write!(f, "the connection failed: {why}"),
             Self::Protocol(why) => write!(f, "a message that is none: {why}"),

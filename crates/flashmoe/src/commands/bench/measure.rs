@@ -1,5 +1,6 @@
 //! One run of one test, and what it cost. All counts are those of the store.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -46,8 +47,8 @@ pub(super) struct Sample {
     pub(super) first: Option<Duration>,
     pub(super) counters: StoreCounters,
     pub(super) stages: StageTimes,
-    /// Of each of several stages: its experts, and the time that it waited for its neighbours.
-    pub(super) of_stages: Vec<(StoreCounters, Duration)>,
+    /// Of each of several stages, in this process or another.
+    pub(super) of_stages: Vec<OfStage>,
     /// Passes through the model.
     pub(super) passes: usize,
     /// Positions in the key-value cache that all tokens together attended to.
@@ -65,6 +66,15 @@ impl Sample {
     pub(super) fn rate(&self) -> f64 {
         self.tokens as f64 / self.time.as_secs_f64().max(1e-9)
     }
+}
+
+/// What a stage has counted.
+#[derive(Clone, Debug)]
+pub(super) struct OfStage {
+    pub(super) layers: Range<usize>,
+    pub(super) experts: StoreCounters,
+    /// The time that it waited for its neighbours.
+    pub(super) waited: Duration,
 }
 
 /// Runs tests on a loaded model.
@@ -136,7 +146,12 @@ impl<'a> Bench<'a> {
             stages: self.loaded.engine.stage_times().since(stages),
             of_stages: {
                 let each = self.of_stages().into_iter().zip(of_stages);
-                each.map(|(it, was)| (it.0.since(&was.0), it.1 - was.1)).collect()
+                each.map(|(it, was)| OfStage {
+                    layers: it.layers,
+                    experts: it.experts.since(&was.experts),
+                    waited: it.waited - was.waited,
+                })
+                .collect()
             },
             passes,
             attended: if test.decode { positions.sum() } else { positions.end * passes as u64 },
@@ -147,10 +162,11 @@ impl<'a> Bench<'a> {
     }
 
     /// What each of several stages has counted.
-    fn of_stages(&self) -> Vec<(StoreCounters, Duration)> {
+    fn of_stages(&self) -> Vec<OfStage> {
         let stages = self.loaded.engine.stages();
         let work = stages.work_by_stage().into_iter().map(|work| work.waited);
-        stages.counters_by_stage().zip(work).collect()
+        let each = stages.ranges().zip(stages.counters_by_stage()).zip(work);
+        each.map(|((layers, experts), waited)| OfStage { layers, experts, waited }).collect()
     }
 
     /// Random tokens that `stream` decides.

@@ -52,7 +52,15 @@ pub(crate) fn bench(arguments: &BenchArguments, out: &mut dyn Write) -> Result<(
         let reason = "nothing to measure: -p and -n are both 0";
         return Err(Failure::usage(reason).into());
     }
-    let measured = measure(&arguments.combinations(wanted.context()), &wanted)?;
+    let combinations = arguments.combinations(wanted.context());
+    if arguments.stages.is_some() && combinations.len() > 1 {
+        let count = combinations.len();
+        let reason = format!(
+            "--stages with {count} combinations of settings: the stages end with the first of them; one at a time"
+        );
+        return Err(Failure::usage(reason).into());
+    }
+    let measured = measure(&combinations, &wanted)?;
     measured.print(arguments.form.choice(), arguments.wide, out)
 }
 

@@ -14,14 +14,13 @@ use serde_json::{Value, json};
 use store::LayerId;
 use store::cache::{PrefetchCounters, QueueCounters, StoreCounters, StorePlan};
 
-use super::measure::Sample;
+use super::measure::{OfStage, Sample};
 use crate::arguments::{ByteSize, KvChoice, ModelArguments, StorageChoice};
 use crate::commands::fingerprint::Fingerprint;
 use crate::commands::table::Row;
 use crate::phases::Phases;
 use crate::plan::Plan;
 use crate::plan::device::DevicePlan;
-use crate::plan::stages::StagePlan;
 use crate::speed::Speeds;
 
 /// Columns that only machines read.
@@ -221,6 +220,9 @@ fn times(plan: &Plan, speeds: &Speeds, samples: &[Sample], rate: f64) -> Row {
     let first: Vec<f64> =
         samples.iter().filter_map(|s| s.first).map(|time| time.as_secs_f64()).collect();
     let first = (!first.is_empty()).then(|| first.iter().sum::<f64>() / first.len() as f64);
+    // Of several machines each has a bound of its own: no figure of this one is the whole's.
+    let here = plan.arguments.stages.is_none();
+    let bounded = |value: f64| here.then_some(value);
     // Page faults are not counted.
     let counted = plan.arguments.storage != StorageChoice::Mmap;
     columns(json!({
@@ -229,12 +231,12 @@ fn times(plan: &Plan, speeds: &Speeds, samples: &[Sample], rate: f64) -> Row {
         "TTFT s": first.map(|seconds| round(seconds, 2)),
         "peak GiB": round(mean(samples, |s| s.peak as f64) / (1u64 << 30) as f64, 2),
         "cache growth GiB": round(mean(samples, |s| s.cache_growth as f64) / (1u64 << 30) as f64, 2),
-        "T_ssd ms": counted.then(|| round(ssd * 1e3, 2)),
-        "T_mem ms": round(memory * 1e3, 2),
-        "T_bus ms": speeds.bus.map(|_| round(bus * 1e3, 2)),
-        "bound tok/s": round(bound, 2),
-        "of bound %": round(100.0 * rate / bound, 1),
-        "serial tok/s": round(1.0 / (ssd + memory + bus).max(1e-12), 2),
+        "T_ssd ms": bounded(ssd).filter(|_| counted).map(|ssd| round(ssd * 1e3, 2)),
+        "T_mem ms": bounded(round(memory * 1e3, 2)),
+        "T_bus ms": speeds.bus.and_then(|_| bounded(round(bus * 1e3, 2))),
+        "bound tok/s": bounded(round(bound, 2)),
+        "of bound %": bounded(round(100.0 * rate / bound, 1)),
+        "serial tok/s": bounded(round(1.0 / (ssd + memory + bus).max(1e-12), 2)),
         "disk probe GB/s": round(speeds.disk / 1e9, 2),
         "memory probe GB/s": round(speeds.memory / 1e9, 2),
     }))
@@ -329,28 +331,31 @@ fn queue(samples: &[Sample]) -> Row {
 /// Of each of several stages its layers, slots, hits, bytes read and the time that it waited for its neighbours;
 /// nothing where one device computes all layers.
 fn stages(plan: &Plan, samples: &[Sample]) -> Value {
-    if plan.stages.len() == 1 {
+    let Some(first) = samples.first().filter(|sample| sample.of_stages.len() > 1) else {
         return Value::Null;
-    }
+    };
     let tokens = samples.iter().map(|sample| sample.tokens).sum::<usize>().max(1) as f64;
-    let stage = |(index, stage): (usize, &StagePlan)| {
+    let stage = |(index, stage): (usize, &OfStage)| {
         let own = samples.iter().filter_map(|sample| sample.of_stages.get(index));
         let (mut counters, mut waited) = (StoreCounters::default(), Duration::ZERO);
-        own.for_each(|(spent, time)| {
-            counters.add(spent);
-            waited += *time;
+        own.for_each(|spent| {
+            counters.add(&spent.experts);
+            waited += spent.waited;
         });
         let (decode, prefill) = (&counters.decode, &counters.prefill);
         let requests = decode.requests + prefill.requests;
+        // Those of another process are known there.
+        let planned = plan.stages.iter().find(|planned| planned.layers == stage.layers);
+        let slots = planned.map(|planned| planned.slots.as_ref().map_or(0, StorePlan::slots));
         json!({
             "layers": [stage.layers.start, stage.layers.end],
-            "slots": stage.slots.as_ref().map_or(0, StorePlan::slots),
+            "slots": slots,
             "hits_percent": percent(decode.hits + prefill.hits, requests),
             "gb_per_token": round(counters.bytes_read as f64 / tokens / 1e9, 4),
             "waited_ms_per_token": round(waited.as_secs_f64() * 1e3 / tokens, 3),
         })
     };
-    plan.stages.iter().enumerate().map(stage).collect()
+    first.of_stages.iter().enumerate().map(stage).collect()
 }
 
 /// Where the time of a token went. Nothing on a GPU, which runs a step as one piece.

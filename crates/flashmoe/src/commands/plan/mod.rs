@@ -6,6 +6,7 @@
 //! memory's; the slower of the two limits. What is expected is said beside that. A model that is not downloaded is
 //! planned from its headers.
 
+mod machines;
 mod predict;
 mod preview;
 
@@ -37,6 +38,9 @@ use predict::{Prediction, Sizes, two_digits};
 const BUSY: f64 = 0.5;
 
 pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()> {
+    if let Some(file) = &arguments.machines {
+        return machines::plan(arguments, file, out);
+    }
     let forecast = Forecast::make(&arguments.model, arguments.machine)?;
     let text = match arguments.json {
         true => format!("{}\n", forecast.json()),

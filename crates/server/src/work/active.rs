@@ -160,8 +160,8 @@ fn refused(job: &Job, error: &ConstraintError) -> Fault {
     Fault::Request { field, problem: error.to_string() }
 }
 
-/// What is allowed of an answer that must not end yet; `None` where nothing else is left: what is complete ends, however
-/// short it is.
+/// What is allowed of an answer that must not end yet; `None` where nothing else is left: what is complete ends,
+/// however short it is.
 fn going_on(allowed: &Mask, ends: &[u32]) -> Option<Mask> {
     Some(allowed.without(ends)).filter(|going| !going.is_empty())
 }

@@ -2,8 +2,8 @@
 //!
 //! A draw looks at few tokens: with top-k at the k most likely, with top-p at the most likely ones and the sum of all
 //! weights, else at the sums of blocks and then at one block. A device that ranks tokens and adds weights up (integers,
-//! computed as here) lets the sampler draw the same token with the same numbers of its generator as from the row. Of the
-//! tokens that a mask allows the most likely are those it leaves of the most likely ones, where it leaves enough.
+//! computed as here) lets the sampler draw the same token with the same numbers of its generator as from the row.
+//! Under a mask the most likely tokens are those that it leaves of the most likely of all, where it leaves enough.
 
 use super::sampler::{BLOCK, Weigh, min_p_weight, nucleus};
 use super::select::Candidate;
@@ -60,8 +60,8 @@ impl Sampler {
         }
     }
 
-    /// Draws the token that [`Sampler::sample_allowed`] would draw, from what [`Sampler::wants`] asked for. `read` gives
-    /// the row's logits from a token on. `None` when the row is needed after all: the nucleus is larger than what is
+    /// Draws the token that [`Sampler::sample_allowed`] would draw, from what [`Sampler::wants`] asked for. `read`
+    /// gives the row's logits from a token on. `None` when the row is needed after all: the nucleus is larger than what is
     /// ranked, too few of what is ranked are allowed, or nothing is above minus infinity.
     ///
     /// # Errors

@@ -359,9 +359,10 @@ const Q8_KEYS: usize = 32;
 /// Shared memory of a step's kernels that does not depend on the stages, of 256 threads, rounded up.
 const STEP_FIXED_BYTES: usize = 4096;
 
-/// Tokens of a prompt whose attention is launched together. A run of few tokens has too few blocks for the device. Where
-/// each part of the context is a block of its own, as many tokens as `scratch` has room for are launched together, to
-/// the same bits. A prompt of 128 tokens after 30,000 takes 29 ms instead of 53, one of 500 67.5 instead of 76.7 (H200).
+/// Tokens of a prompt whose attention is launched together. A run of few tokens has too few blocks for the device.
+/// Where each part of the context is a block of its own, as many tokens as `scratch` has room for are launched
+/// together, to the same bits. A prompt of 128 tokens after 30,000 takes 29 ms instead of 53, one of 500 67.5 instead of
+/// 76.7 (H200).
 fn tokens_at_once(
     stream: &Stream,
     shape: &AttentionShape,

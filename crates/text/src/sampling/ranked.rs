@@ -61,8 +61,8 @@ impl Sampler {
     }
 
     /// Draws the token that [`Sampler::sample_allowed`] would draw, from what [`Sampler::wants`] asked for. `read`
-    /// gives the row's logits from a token on. `None` when the row is needed after all: the nucleus is larger than what is
-    /// ranked, too few of what is ranked are allowed, or nothing is above minus infinity.
+    /// gives the row's logits from a token on. `None` when the row is needed after all: the nucleus is larger than
+    /// what is ranked, too few of what is ranked are allowed, or nothing is above minus infinity.
     ///
     /// # Errors
     /// What `read` reports.

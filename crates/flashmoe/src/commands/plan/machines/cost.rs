@@ -132,7 +132,7 @@ impl Shape {
             return None;
         }
         let share = if all > 0.0 { (left / all).min(1.0) } else { 1.0 };
-        let found = Sizes { share, ..sizes }.predict(&room.speeds);
+        let found = Sizes { share, ..sizes }.predict(&room.speeds, 1.0);
         Some(Cost {
             token: 1.0 / found.decode.middle(),
             chunk: sizes.chunk / found.prefill.middle(),
@@ -260,6 +260,7 @@ impl Room {
                 memory: has.memory,
                 bus: gpu.map(|(_, bus)| bus),
                 compute,
+                short: compute,
             },
             vram: gpu.map(|(vram, _)| vram as f64 - reserve),
             way: machine.way.as_ref().map(|way| (way.rate, way.latency)),
@@ -289,6 +290,7 @@ mod tests {
             routed: 566e6,
             all: 18.1e9,
             share: 1.0,
+            used: 8.0 / 256.0,
             operations: 5.2e9,
             attention: 4.0 * 40_960.0,
             seen: None,
@@ -309,12 +311,13 @@ mod tests {
 
     /// An H200 with so much of its memory.
     fn card(vram: f64, way: Option<(f64, f64)>) -> Room {
-        let speeds = Speeds { disk: 5e9, memory: 4.2e12, bus: Some(50e9), compute: 0.0 };
+        let speeds =
+            Speeds { disk: 5e9, memory: 4.2e12, bus: Some(50e9), compute: 0.0, short: 0.0 };
         Room { budget: 64.0 * GIB, speeds, vram: Some(vram), way }
     }
 
     fn processor(budget: f64, disk: f64, way: Option<(f64, f64)>) -> Room {
-        let speeds = Speeds { disk, memory: 29e9, bus: None, compute: 190e9 };
+        let speeds = Speeds { disk, memory: 29e9, bus: None, compute: 190e9, short: 190e9 };
         Room { budget, speeds, vram: None, way }
     }
 

@@ -201,14 +201,12 @@ impl Cut {
         let mut best: Vec<Option<Vec<Stage>>> = vec![None; layers + 1];
         for (machine, room) in rooms.iter().enumerate() {
             let mut next = best.clone();
-            for start in 0..layers {
-                let before = match (machine, start) {
-                    (0, 0) => Vec::new(),
-                    (0, _) | (_, 0) => continue,
-                    _ => match &best[start] {
-                        Some(before) if shape.layers[start].begins => before.clone(),
-                        _ => continue,
-                    },
+            for (start, before) in best.iter().enumerate().take(layers) {
+                let before = match (machine, start, before) {
+                    (0, 0, _) => Vec::new(),
+                    (0, ..) | (_, 0, _) => continue,
+                    (.., Some(before)) if shape.layers[start].begins => before.clone(),
+                    _ => continue,
                 };
                 for (end, known) in next.iter_mut().enumerate().skip(start + 1) {
                     let Some(cost) = shape.cost(&(start..end), room, machine == 0) else {

@@ -313,7 +313,12 @@ impl GpuSlots {
 
     /// True where a record has no slot and RAM holds all of them, but the device can neither read nor copy them there.
     pub(super) fn host_copies(&self) -> bool {
-        self.holds_all() && self.host.is_none() && self.slots.iter().any(Option::is_none)
+        // A layer without experts has no record that could have a slot.
+        let is_outside = |key: u32| {
+            let (layer, _) = self.record(key);
+            self.layouts[layer.index()].is_some() && self.slots[key as usize].is_none()
+        };
+        self.holds_all() && self.host.is_none() && (0..self.slots.len() as u32).any(is_outside)
     }
 
     /// The last `count` slots become scratch slots; nothing is in any yet.

@@ -14,7 +14,7 @@ use store::io::Simulator;
 use tempfile::TempDir;
 
 use super::steps::{Disk, STEPS, request, together};
-use super::support::{ALL, CHUNK, MIXERS, adapter, engine_over, limits, opened};
+use super::support::{ALL, CHUNK, MIXERS, adapter, all_records, engine_over, limits, opened};
 
 /// A golden case as a native pack, whose records lie in files as in slots.
 fn packed(case: &str) -> TempDir {
@@ -43,10 +43,10 @@ fn routed(adapter: &Adapter, case: &str, pack: &TempDir, slots: usize, routing: 
 /// have slots.
 fn whole(adapter: &Adapter, case: &str, pack: &TempDir) -> ([usize; 3], (Vec<u32>, Vec<u32>)) {
     let config = opened(case).1;
-    let (k, layers) = (config.moe.top_k, config.layers.len());
+    let [layers, records] = all_records(&config);
     let mut engine = engine(adapter, case, pack, ALL);
     let bits = (request(&mut engine).unwrap(), together(&mut engine));
-    ([k, layers, layers * config.moe.experts], bits)
+    ([config.moe.top_k, layers, records], bits)
 }
 
 #[test]

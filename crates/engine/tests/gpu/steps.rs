@@ -14,7 +14,9 @@ use engine::engine::Engine;
 use store::cache::{QueueCounters, ReadCause, StoreError};
 use store::io::{Fault, FaultPlan, Simulator};
 
-use super::support::{ALL, CHUNK, MIXERS, adapter, engine, engine_with, limits, opened};
+use super::support::{
+    ALL, CHUNK, MIXERS, adapter, all_records, engine, engine_with, limits, opened,
+};
 
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
 pub(super) const STEPS: usize = 6;
@@ -94,8 +96,7 @@ fn neither_misses_nor_the_length_of_pieces_show_in_a_bit() {
     let Some(adapter) = adapter() else { return };
     for case in MIXERS {
         let config = opened(case).1;
-        let (k, layers) = (config.moe.top_k, config.layers.len());
-        let records = layers * config.moe.experts;
+        let (k, [layers, records]) = (config.moe.top_k, all_records(&config));
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let expected = (request(&mut whole).unwrap(), together(&mut whole));
         for (pieces, slots) in [
@@ -131,7 +132,7 @@ fn guesses_show_in_no_bit_and_are_counted() {
     let Some(adapter) = adapter() else { return };
     for case in MIXERS {
         let config = opened(case).1;
-        let (k, records) = (config.moe.top_k, config.layers.len() * config.moe.experts);
+        let (k, [_, records]) = (config.moe.top_k, all_records(&config));
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let expected = (request(&mut whole).unwrap(), together(&mut whole));
         for (prediction, pieces, slots) in [
@@ -272,7 +273,7 @@ fn the_host_waits_once_a_token_where_nothing_is_missing() {
     let Some(adapter) = adapter() else { return };
     for case in MIXERS {
         let config = opened(case).1;
-        let records = config.layers.len() * config.moe.experts;
+        let [_, records] = all_records(&config);
         // A slot less than records: misses are possible, but the same token soon has its experts in slots.
         for slots in [ALL, records - 1] {
             let mut engine = engine(&adapter, case, slots, KvType::F16, CHUNK);

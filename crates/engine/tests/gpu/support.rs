@@ -1,7 +1,7 @@
 //! What all tests of the portable GPU backend share: adapters, golden checkpoints, engines over them.
 
 use std::io::Write;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -161,6 +161,17 @@ pub(crate) fn engine_cut(
     Engine::over(config, model, stages, CHUNK).unwrap()
 }
 
+/// How many of these layers have experts.
+pub(crate) fn mixtures(config: &ModelConfig, layers: &Range<usize>) -> usize {
+    config.layers[layers.clone()].iter().filter(|it| it.feed_forward.has_mixture()).count()
+}
+
+/// Layers that have experts, and their records.
+pub(crate) fn all_records(config: &ModelConfig) -> [usize; 2] {
+    let layers = mixtures(config, &(0..config.layers.len()));
+    [layers, layers * config.moe.experts]
+}
+
 /// A backend of the layers that its limits say.
 fn backend_on(
     gpu: Gpu,
@@ -176,7 +187,7 @@ fn backend_on(
     check_model(config, &model.program, &catalog, &shapes).unwrap();
     let layers = limits.layers.clone();
     catalog.restrict(layers.clone());
-    let records = layers.len() * config.moe.experts;
+    let records = mixtures(config, &layers) * config.moe.experts;
     let own = Arc::new(checkpoint.experts_of(&layers));
     let store = Arc::new(ExpertStore::open(own, options).unwrap());
     let memory = ExpertMemory {

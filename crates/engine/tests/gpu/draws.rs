@@ -42,7 +42,7 @@ fn the_device_draws_what_the_host_would() {
                         let sampler = if way == 0 { &mut greedy } else { &mut ours };
                         both[way] = Some(engine.draw(at, sampler, None).unwrap().unwrap());
                     }
-                    // The most likely is forbidden, and every ninth token: what is left of 64 is enough for a top-k of 45.
+                    // The most likely is forbidden, and every ninth token: 64 leave enough for a top-k of 45.
                     let not = [both[0].unwrap()]
                         .into_iter()
                         .chain((0..config.vocabulary as u32).step_by(9));

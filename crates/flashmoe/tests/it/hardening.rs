@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CRATES: [&str; 9] =
-    ["kernels", "cuda", "gpu", "store", "text", "hub", "engine", "server", "flashmoe"];
+const CRATES: [&str; 10] =
+    ["kernels", "cuda", "gpu", "store", "text", "hub", "wire", "engine", "server", "flashmoe"];
 /// Shorter names in backticks are keys and options.
 const NAME_BYTES_MIN: usize = 20;
 

@@ -105,9 +105,9 @@ fn the_shapes_of_other_families_open() {
     }
 }
 
-/// Models from a config.json with operations that only CUDA computes: other GPUs refuse them by these.
+/// Models from a config.json with operations that few families have: every device computes them.
 #[test]
-fn operations_of_few_families_are_refused_by_name() {
+fn operations_of_few_families_are_computed_on_every_device() {
     let folder = tempfile::tempdir().unwrap();
     let common = serde_json::json!({
         "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -122,10 +122,7 @@ fn operations_of_few_families_are_refused_by_name() {
         "model_type": "exaone_moe", "num_experts": 8, "num_experts_per_tok": 3, "sliding_window": 4,
         "layer_types": ["sliding_attention", "full_attention"],
     });
-    for (own, refused) in [
-        (ernie, "mixture of experts with a bias of a softmax's choice (layer 1)"),
-        (exaone, "norm of heads without rotation (layer 1)"),
-    ] {
+    for own in [ernie, exaone] {
         let mut config = common.clone();
         config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
         let (path, model) = (folder.path().join("config.json"), folder.path().join("model"));
@@ -136,10 +133,8 @@ fn operations_of_few_families_are_refused_by_name() {
         score(folder.path(), &model);
         let output = flashmoe(&["inspect", to, "--program"]);
         let printed = String::from_utf8_lossy(&output.stdout);
-        let line = |line: &&str| line.contains("the GPU kernels do not compute");
-        let found = printed.lines().find(line).unwrap_or_default();
-        assert!(found.contains(refused), "{printed}");
-        assert!(!printed.contains("the CUDA kernels do not compute"), "{printed}");
+        assert!(printed.contains("any GPU, one token"), "{printed}");
+        assert!(!printed.contains("kernels do not compute"), "{printed}");
         std::fs::remove_dir_all(model).unwrap();
     }
 }

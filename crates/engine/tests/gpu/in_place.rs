@@ -14,7 +14,7 @@ use store::io::Simulator;
 use tempfile::TempDir;
 
 use super::steps::{Disk, STEPS, request, together};
-use super::support::{ALL, CHUNK, MIXERS, adapter, all_records, engine_over, limits, opened};
+use super::support::{ALL, CHUNK, STEPPED, adapter, all_records, engine_over, limits, opened};
 
 /// A golden case as a native pack, whose records lie in files as in slots.
 fn packed(case: &str) -> TempDir {
@@ -54,7 +54,7 @@ fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
     let Some(adapter) = adapter() else { return };
     let mut without = adapter.clone();
     without.host_alignment = None;
-    for case in MIXERS {
+    for case in STEPPED {
         let pack = packed(case);
         let ([k, layers, records], expected) = whole(&adapter, case, &pack);
         for slots in [1, k + 2, records / 5, records - 1] {
@@ -96,7 +96,7 @@ fn what_a_small_host_tier_has_is_read_in_place_and_shows_in_no_bit() {
     }
     let insists = DriverOptions { import: Import::On, ..DriverOptions::default() };
     let insists = adapter.clone().with(insists).unwrap();
-    for case in MIXERS {
+    for case in STEPPED {
         let pack = packed(case);
         let ([k, _, records], expected) = whole(&adapter, case, &pack);
         for (slots, in_ram) in [
@@ -158,7 +158,7 @@ fn replaced_routing_is_the_same_wherever_records_are() {
     let Some(adapter) = adapter() else { return };
     let mut without = adapter.clone();
     without.host_alignment = None;
-    for case in MIXERS {
+    for case in STEPPED {
         let (pack, config) = (packed(case), opened(case).1);
         let (layers, experts) = (config.layers.len(), config.moe.experts);
         let bits = |adapter, slots| {

@@ -15,7 +15,7 @@ use store::cache::{QueueCounters, ReadCause, StoreError};
 use store::io::{Fault, FaultPlan, Simulator};
 
 use super::support::{
-    ALL, CHUNK, MIXERS, adapter, all_records, engine, engine_with, limits, opened,
+    ALL, CHUNK, MIXERS, STEPPED, adapter, all_records, engine, engine_with, limits, opened,
 };
 
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
@@ -94,7 +94,7 @@ fn with_pieces(
 #[test]
 fn neither_misses_nor_the_length_of_pieces_show_in_a_bit() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in STEPPED {
         let config = opened(case).1;
         let (k, [layers, records]) = (config.moe.top_k, all_records(&config));
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
@@ -130,7 +130,7 @@ fn neither_misses_nor_the_length_of_pieces_show_in_a_bit() {
 #[test]
 fn guesses_show_in_no_bit_and_are_counted() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in STEPPED {
         let config = opened(case).1;
         let (k, [_, records]) = (config.moe.top_k, all_records(&config));
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
@@ -247,7 +247,7 @@ fn a_step_whose_read_failed_can_be_asked_for_again() {
 #[test]
 fn steps_that_nothing_asked_for_are_ended_before_the_next_begins() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in STEPPED {
         let slots = opened(case).1.moe.top_k + 2;
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let mut few = engine(&adapter, case, slots, KvType::F16, CHUNK);
@@ -271,7 +271,7 @@ fn steps_that_nothing_asked_for_are_ended_before_the_next_begins() {
 #[test]
 fn the_host_waits_once_a_token_where_nothing_is_missing() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in STEPPED {
         let config = opened(case).1;
         let [_, records] = all_records(&config);
         // A slot less than records: misses are possible, but the same token soon has its experts in slots.

@@ -31,6 +31,9 @@ pub(crate) const MIXERS: [&str; 5] = [
     "deepseek-calm-hf",
     "exaone-calm-hf",
 ];
+/// Those whose steps are looked at with pieces of every length, reads that fail and come late, and records in RAM: on a
+/// driver that computes on the processor the others would take as long again.
+pub(crate) const STEPPED: [&str; 3] = [MIXERS[0], MIXERS[1], MIXERS[2]];
 const CONTEXT: usize = 640;
 pub(crate) const CHUNK: usize = 64;
 pub(crate) const ALL: usize = usize::MAX;

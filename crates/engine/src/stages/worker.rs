@@ -172,7 +172,9 @@ impl Worker {
             }
             Message::Ahead(order) => self.note_coming(order),
             Message::Follow(ticket, crossing) => self.note_crossing(ticket, crossing),
-            Message::Batch(moving) if moving.failure.is_some() => self.pass_on(moving),
+            Message::Batch(moving) if moving.failure.is_some() && !self.is_behind(&moving) => {
+                self.pass_on(moving);
+            }
             Message::Batch(moving) => {
                 // It has come, or another is before it.
                 self.coming = None;
@@ -188,6 +190,15 @@ impl Worker {
         }
     }
 
+    /// Whether batches of the same kind came before that are still here: one that failed must not overtake them, because
+    /// they are collected in their order.
+    fn is_behind(&self, moving: &Moving) -> bool {
+        match moving.order.purpose {
+            Purpose::Answers => !self.steps.is_empty(),
+            Purpose::Prompt => self.current.is_some() || !self.prompts.is_empty(),
+        }
+    }
+
     /// Computes a step, or a layer of a prompt; false where there is nothing to compute.
     fn work(&mut self) -> bool {
         if self.holds.is_some() {
@@ -197,8 +208,10 @@ impl Worker {
         let due = !prompts || self.since_step >= self.step_time;
         // A device may have to finish the batch that it has.
         if due && !self.steps.is_empty() && self.make_way() {
-            if let Some(moving) = self.steps.pop_front() {
-                self.step(moving, None);
+            match self.steps.pop_front() {
+                Some(moving) if moving.failure.is_some() => self.pass_on(moving),
+                Some(moving) => self.step(moving, None),
+                None => {}
             }
             return true;
         }
@@ -247,6 +260,9 @@ impl Worker {
             Some(current) => current,
             None => {
                 let Some(mut moving) = self.prompts.pop_front() else { return };
+                if moving.failure.is_some() {
+                    return self.pass_on(moving);
+                }
                 let layer = self.fittings.layers.start;
                 if let Some(error) = self.refused(&moving.order) {
                     return self.end_with(moving, error);
@@ -320,7 +336,7 @@ impl Worker {
     fn end_cancelled(&mut self) -> bool {
         let cancelled = |it: &Moving| it.order.cancelled.load(Ordering::Relaxed);
         let take = |queue: &mut VecDeque<Box<Moving>>| {
-            let at = queue.iter().position(|it| cancelled(it))?;
+            let at = queue.iter().position(|it| cancelled(it) && it.failure.is_none())?;
             queue.remove(at)
         };
         if let Some(moving) = take(&mut self.steps).or_else(|| take(&mut self.prompts)) {

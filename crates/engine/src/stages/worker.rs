@@ -1,9 +1,8 @@
 //! The thread of a stage: it owns the device, and computes what comes to it.
 //!
 //! Steps of answers are computed whole, prompts layer by layer: between two layers a prompt is put aside for a step
-//! that is due, or for a call. Steps and prompts get half of the time each where both wait, as with one device. Batches
-//! of one kind keep their order. What overtakes what changes no bit: batches under way have different sequences, except
-//! for chunks of one prompt, which are of one kind.
+//! that is due, or for a call. Steps and prompts get half of the time each where both wait. Batches of one kind keep
+//! their order. What overtakes changes no bit: batches under way have different sequences, but for a prompt's chunks.
 //!
 //! A panic ends here. The batch it happened in goes on as failed, with what the panic said; the device is made as good
 //! as new, and its sequences are undefined until they are dropped or set to another point: batches of them fail. Other
@@ -172,9 +171,7 @@ impl Worker {
             }
             Message::Ahead(order) => self.note_coming(order),
             Message::Follow(ticket, crossing) => self.note_crossing(ticket, crossing),
-            Message::Batch(moving) if moving.failure.is_some() && !self.is_behind(&moving) => {
-                self.pass_on(moving);
-            }
+            Message::Batch(moving) if self.may_pass(&moving) => self.pass_on(moving),
             Message::Batch(moving) => {
                 // It has come, or another is before it.
                 self.coming = None;
@@ -190,13 +187,11 @@ impl Worker {
         }
     }
 
-    /// Whether batches of the same kind came before that are still here: one that failed must not overtake them, because
-    /// they are collected in their order.
-    fn is_behind(&self, moving: &Moving) -> bool {
-        match moving.order.purpose {
-            Purpose::Answers => !self.steps.is_empty(),
-            Purpose::Prompt => self.current.is_some() || !self.prompts.is_empty(),
-        }
+    /// Whether a batch has failed and none of its kind is before it: they are collected in their order.
+    fn may_pass(&self, moving: &Moving) -> bool {
+        let prompts = self.current.is_none() && self.prompts.is_empty();
+        let is_prompt = moving.order.purpose == Purpose::Prompt;
+        moving.failure.is_some() && if is_prompt { prompts } else { self.steps.is_empty() }
     }
 
     /// Computes a step, or a layer of a prompt; false where there is nothing to compute.
@@ -208,10 +203,8 @@ impl Worker {
         let due = !prompts || self.since_step >= self.step_time;
         // A device may have to finish the batch that it has.
         if due && !self.steps.is_empty() && self.make_way() {
-            match self.steps.pop_front() {
-                Some(moving) if moving.failure.is_some() => self.pass_on(moving),
-                Some(moving) => self.step(moving, None),
-                None => {}
+            if let Some(moving) = self.steps.pop_front() {
+                self.step(moving, None);
             }
             return true;
         }
@@ -237,6 +230,7 @@ impl Worker {
 
     fn step_layers(&mut self, mut moving: Box<Moving>, ahead: Option<Ahead>) {
         let begun = match ahead {
+            _ if moving.failure.is_some() => return self.pass_on(moving),
             Some(Ahead::Computed) => return self.leave(moving),
             Some(Ahead::Failed(layer, failure)) => return self.fail(moving, layer, failure),
             Some(Ahead::Begun) => self.take_over(&moving),

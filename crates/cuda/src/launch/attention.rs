@@ -420,7 +420,8 @@ pub fn attend(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
+/// [`attend`] of tokens that are launched together.
+#[allow(clippy::too_many_arguments, reason = "as of `attend`")]
 fn attend_run(
     stream: &Stream,
     shape: &AttentionShape,

@@ -44,7 +44,7 @@ pub struct Rows<'a> {
     pub buffer: &'a Buffer,
     /// The first token that is meant.
     pub first: usize,
-    /// Values of a head, of which the first are meant.
+    /// Values of a head; the first of them are meant.
     pub width: usize,
 }
 

@@ -40,12 +40,22 @@ fn rows(form: Form) -> (Source, String) {
 pub fn launch(
     gpu: &mut Gpu,
     (x, weight, y): (&Buffer, &Buffer, &Buffer),
+    size: (usize, usize),
+    epsilon: f32,
+) -> Result<(), GpuError> {
+    launch_rows(gpu, Op::Norm, [x, weight, y], size, epsilon)
+}
+
+fn launch_rows(
+    gpu: &mut Gpu,
+    op: Op,
+    buffers: [&Buffer; 3],
     (rows, width): (usize, usize),
     epsilon: f32,
 ) -> Result<(), GpuError> {
     let parameters = [width as u32, epsilon.to_bits()];
-    let spans = [x.all(), weight.all(), y.all()];
-    gpu.dispatch(Op::Norm, &spans, &parameters, [rows as u32, 1, 1])
+    let spans = buffers.map(Buffer::all);
+    gpu.dispatch(op, &spans, &parameters, [rows as u32, 1, 1])
 }
 
 fn in_place(form: Form) -> (Source, String) {
@@ -80,12 +90,10 @@ fn added(form: Form) -> (Source, String) {
 pub fn launch_added(
     gpu: &mut Gpu,
     (x, weight, y): (&Buffer, &Buffer, &Buffer),
-    (rows, width): (usize, usize),
+    size: (usize, usize),
     epsilon: f32,
 ) -> Result<(), GpuError> {
-    let parameters = [width as u32, epsilon.to_bits()];
-    let spans = [x.all(), weight.all(), y.all()];
-    gpu.dispatch(Op::NormAdd, &spans, &parameters, [rows as u32, 1, 1])
+    launch_rows(gpu, Op::NormAdd, [x, weight, y], size, epsilon)
 }
 
 /// `x[rows, width]` = `x / rms(x) * weight` by row, in place.

@@ -316,7 +316,7 @@ impl Active {
         if !self.forced.is_empty() {
             return None;
         }
-        let others = self.others.as_ref().filter(|_| self.generated < self.job.min_tokens);
+        let others = self.others.as_ref().filter(|_| self.goes_on());
         let sampler = &mut self.sampler;
         let token = match &mut self.guide {
             None => engine.draw(row, sampler, others),

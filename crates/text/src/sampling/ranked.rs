@@ -173,19 +173,23 @@ mod tests {
         Ranked { top, sums }
     }
 
+    /// Logits of one of four spreads; about each twentieth is minus infinity.
+    fn some_logits(random: &mut Xoshiro256, vocabulary: usize) -> Vec<f32> {
+        let spread = [1, 8, 40, 4000][random.below(4) as usize];
+        let logit = |_| match random.below(20) {
+            0 => f32::NEG_INFINITY,
+            _ => random.below(spread) as f32 / 7.0 - 3.0,
+        };
+        (0..vocabulary).map(logit).collect()
+    }
+
     #[test]
     fn draws_what_the_row_would_give() {
         let mut drawn = [0; 3];
         for case in 0..400u64 {
             let mut random = Xoshiro256::new(case);
             let vocabulary = [50, 1000, 1024, 5000][random.below(4) as usize];
-            let spread = [1, 8, 40, 4000][random.below(4) as usize];
-            let logits: Vec<f32> = (0..vocabulary)
-                .map(|_| match random.below(20) {
-                    0 => f32::NEG_INFINITY,
-                    _ => random.below(spread) as f32 / 7.0 - 3.0,
-                })
-                .collect();
+            let logits = some_logits(&mut random, vocabulary);
             let options = SamplingOptions {
                 temperature: [0.3, 1.0, 1.7][random.below(3) as usize],
                 top_k: [0, 0, 1, 20, 64][random.below(5) as usize],
@@ -224,13 +228,7 @@ mod tests {
         for case in 0..600u64 {
             let mut random = Xoshiro256::new(case);
             let vocabulary = [50, 1000, 5000][random.below(3) as usize];
-            let spread = [1, 8, 40, 4000][random.below(4) as usize];
-            let logits: Vec<f32> = (0..vocabulary)
-                .map(|_| match random.below(20) {
-                    0 => f32::NEG_INFINITY,
-                    _ => random.below(spread) as f32 / 7.0 - 3.0,
-                })
-                .collect();
+            let logits = some_logits(&mut random, vocabulary);
             let options = SamplingOptions {
                 temperature: [0.0, 0.3, 1.7][random.below(3) as usize],
                 top_k: [1, 5, 20, 64][random.below(4) as usize],

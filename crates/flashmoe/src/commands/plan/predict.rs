@@ -4,7 +4,7 @@
 //! the two is the bound, their sum what an engine without overlap needs. What is expected lies between: measured rows
 //! reach 75 to 95 % of the bound (docs/benchmarks.md). A prompt computes every matrix for each token and reads what is
 //! outside memory once per chunk. Speeds are measured at their best; where other programs run, the lower ends are what
-//! is left of the processor beside them. `bench/plan.py` compares all of it with what `bench` measures.
+//! they leave of the processor. `bench/plan.py` compares all of it with what `bench` measures.
 
 use engine::model::config::{LayerSpec, Sees};
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ impl Sizes {
         (1.0 - (1.0 - self.used).powf(FIRST)) / (self.used * FIRST).max(1e-9)
     }
 
-    /// What is expected at `speeds` of a machine of which so large a share is ours.
+    /// What is expected at `speeds` of a machine that computes for us so large a share of its time.
     pub(super) fn predict(&self, speeds: &Speeds, ours: f64) -> Prediction {
         let hits = hit_rate(self.share);
         let memory = (self.trunk + self.routed) / speeds.memory;
@@ -386,7 +386,7 @@ mod tests {
         let calm = four.predict(&speeds, 1.0);
         assert!(calm.decode.low > 39.9 && calm.decode.high == found.decode.high, "{calm:?}");
         assert!(calm.cold.low < calm.decode.low / 1.5, "{calm:?}");
-        // Twelve small layers wait for each other's threads: 19.6 tok/s of the demo beside twelve other programs.
+        // Twelve small layers wait for each other's threads: 19.6 tok/s of the demo next to twelve other programs.
         let demo = Sizes { layers: 12.0, trunk: 6.8e6, routed: 2.8e6, all: 18e6, ..four };
         assert!(held(demo.predict(&speeds, 2.0 / 14.3).decode, 19.6));
     }

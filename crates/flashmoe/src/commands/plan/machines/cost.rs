@@ -14,7 +14,7 @@ use super::file::Machine;
 use crate::plan::sweep::hit_rate;
 use crate::speed::Speeds;
 
-/// Seconds that a message takes besides the cable, one way: TLS and a thread that wakes (docs/scaling.md).
+/// Seconds that a message takes in addition to the cable, one way: TLS and a thread that wakes (docs/scaling.md).
 const MESSAGE_SECONDS: f64 = 20e-6;
 
 /// A model by layers.

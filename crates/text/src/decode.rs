@@ -69,6 +69,7 @@ impl TokenTexts {
 }
 
 /// The character that stands for a byte in GPT-2's alphabet.
+#[cfg(test)]
 pub(crate) fn byte_to_char(byte: u8) -> char {
     match byte {
         b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => byte as char,
@@ -79,6 +80,7 @@ pub(crate) fn byte_to_char(byte: u8) -> char {
     }
 }
 
+#[cfg(test)]
 fn shifted(index: u32) -> char {
     char::from_u32(0x100 + index).expect("U+0100..U+0143 are characters")
 }
@@ -92,11 +94,6 @@ pub(crate) fn char_to_byte(c: char) -> Option<u8> {
         0x143 => Some(173),
         _ => None,
     }
-}
-
-/// A text spelled in the alphabet, as the vocabulary spells it.
-pub(crate) fn to_byte_alphabet(text: &str) -> String {
-    text.bytes().map(byte_to_char).collect()
 }
 
 /// Decodes one sequence token by token.

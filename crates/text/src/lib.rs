@@ -23,6 +23,7 @@ mod full;
 mod ids;
 mod language;
 mod least;
+mod merges;
 mod messages;
 mod nfc;
 mod pieces;

@@ -9,16 +9,14 @@
 
 use std::collections::HashSet;
 
+use super::TextError;
+use super::file::{Added, Spelled, Token};
+use super::merges::Vocabulary;
+use super::steps::flatten;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use store::shown::quoted;
-use tokenizers::models::bpe::Vocab;
-
-use super::TextError;
-use super::decode::{byte_to_char, to_byte_alphabet};
-use super::file::{Added, Merge};
-use super::steps::flatten;
 
 /// What stands for a space.
 pub(super) const SPACE: char = '▁';
@@ -94,17 +92,6 @@ pub(super) fn unspell(added: &mut [Added]) -> HashSet<u32> {
     unmatched
 }
 
-/// A vocabulary in the byte alphabet.
-pub(super) struct Spelled {
-    /// Ids by spelling; those of beginnings follow all others.
-    pub(super) vocab: Vocab,
-    pub(super) merges: Vec<Merge>,
-    /// Tokens of single bytes.
-    pub(super) bytes: Vec<(u32, u8)>,
-    /// For each beginning of a character, in order of their ids: the tokens of its bytes.
-    pub(super) beginnings: Vec<Vec<u32>>,
-}
-
 /// `<0xE2>`
 fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
@@ -112,71 +99,82 @@ fn byte_of(token: &str) -> Option<u8> {
     if upper { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// A token's text in the byte alphabet.
-fn spelled(token: &str) -> String {
-    to_byte_alphabet(&token.replace(SPACE, " "))
+/// Writes the bytes that a token stands for; every text has some.
+pub(super) fn bytes(token: &str, bytes: &mut Vec<u8>) -> bool {
+    bytes.clear();
+    for part in token.split_inclusive(SPACE) {
+        match part.strip_suffix(SPACE) {
+            None => bytes.extend_from_slice(part.as_bytes()),
+            Some(text) => {
+                bytes.extend_from_slice(text.as_bytes());
+                bytes.push(b' ');
+            }
+        }
+    }
+    true
 }
 
-/// Spells a vocabulary whose ids are below `size`.
-pub(super) fn spell(vocab: &Vocab, merges: &[Merge], size: usize) -> Result<Spelled, TextError> {
+/// The bytes of a vocabulary whose ids are below `size`, and the merges that make characters of bytes.
+pub(super) fn spell(vocab: &[Token<'_>], size: usize) -> Result<Spelled, TextError> {
     let wrong = |problem: String| TextError::tokenizer("model.vocab", problem);
-    let mut bytes: Vec<(u32, u8)> = Vec::new();
-    let mut own = Vocab::default();
+    let mut single: Vec<(u32, u8)> = Vec::new();
+    let mut own = Vocabulary::default();
     let mut characters: Vec<char> = Vec::new();
-    for (text, &id) in vocab {
+    let mut spelled = Vec::new();
+    for (text, id) in vocab {
         if let Some(byte) = byte_of(text) {
-            bytes.push((id, byte));
+            single.push((*id, byte));
             continue;
         }
         let mut all = text.chars();
         if let (Some(c), None) = (all.next(), all.next()) {
             characters.extend((c != SPACE && c.len_utf8() > 1).then_some(c));
         }
-        if own.insert(spelled(text), id).is_some() {
+        bytes(text, &mut spelled);
+        if own.insert(spelled.as_slice().into(), *id).is_some() {
             return Err(wrong(format!("{} has the text of another token", quoted(text))));
         }
     }
     let mut of_byte = [None; 256];
-    for &(id, byte) in &bytes {
-        of_byte[usize::from(byte)] = Some(id);
+    for &(id, byte) in &single {
+        if of_byte[usize::from(byte)].replace(id).is_some() {
+            return Err(wrong(format!("has <0x{byte:02X}> twice")));
+        }
     }
-    let one = |byte: u8| String::from(byte_to_char(byte));
     let mut ids = [0; 256];
     for byte in 0..=255_u8 {
         // A character of one byte is its own token where there is one.
-        let id = own.get(&one(byte)).copied().or(of_byte[usize::from(byte)]);
+        let id = own.get([byte].as_slice()).copied().or(of_byte[usize::from(byte)]);
         ids[usize::from(byte)] = id.ok_or_else(|| {
             wrong(format!("byte 0x{byte:02x} has no token, so not every text could be encoded"))
         })?;
     }
     for byte in 0..=255_u8 {
-        own.entry(one(byte)).or_insert(ids[usize::from(byte)]);
+        own.entry([byte].into()).or_insert(ids[usize::from(byte)]);
     }
     // In order, so that the same file gives the same merges.
     characters.sort_unstable();
-    let (mut first, mut beginnings) = (Vec::new(), Vec::new());
-    let mut known: HashSet<String> = HashSet::new();
+    let (mut merges, mut beginnings) = (Vec::new(), Vec::new());
+    let mut known: HashSet<Vec<u8>> = HashSet::new();
     for c in characters {
         let mut encoded = [0; 4];
         let encoded = c.encode_utf8(&mut encoded).as_bytes();
-        let mut before = one(encoded[0]);
         for (place, &byte) in encoded.iter().enumerate().skip(1) {
-            let after = format!("{before}{}", one(byte));
-            if known.insert(after.clone()) {
-                first.push(Merge(before, one(byte)));
-                if place + 1 < encoded.len() {
-                    let parts = encoded[..=place].iter().map(|&byte| ids[usize::from(byte)]);
-                    let id = u32::try_from(size + beginnings.len()).unwrap_or(u32::MAX);
-                    beginnings.push(parts.collect());
-                    own.insert(after.clone(), id);
-                }
+            let (before, after) = (&encoded[..place], &encoded[..=place]);
+            if !known.insert(after.to_vec()) {
+                continue;
             }
-            before = after;
+            if place + 1 < encoded.len() {
+                let parts = after.iter().map(|&byte| ids[usize::from(byte)]);
+                let id = u32::try_from(size + beginnings.len()).unwrap_or(u32::MAX);
+                beginnings.push(parts.collect());
+                own.insert(after.into(), id);
+            }
+            merges.push([own[before], ids[usize::from(byte)], own[after]]);
         }
         if beginnings.len() > BEGINNINGS_MAX {
             return Err(wrong(format!("more than {BEGINNINGS_MAX} beginnings of characters")));
         }
     }
-    first.extend(merges.iter().map(|Merge(a, b)| Merge(spelled(a), spelled(b))));
-    Ok(Spelled { vocab: own, merges: first, bytes, beginnings })
+    Ok(Spelled { vocabulary: own, merges, bytes: single, beginnings })
 }

@@ -1,9 +1,9 @@
 //! The tokenizer of a checkpoint: text to token ids and back, exactly and without trust.
 //!
-//! Encoding is the `tokenizers` crate's byte-level BPE, word by word (`pieces.rs`); everything around it is ours:
-//! the file is parsed into typed fields and checked before the crate sees a byte of it (the crate panics on
-//! inconsistent merges), and control tokens are kept out of the crate altogether. `encode` therefore cannot yield
-//! one, whatever the text says; only `encode_rendered` can, and only for what a template wrote itself.
+//! Encoding is byte-level BPE, word by word (`pieces.rs`, `merges.rs`), with the ids of the `tokenizers` crate. The file
+//! is parsed into typed fields and checked first, and control tokens are kept out of what encodes text. `encode`
+//! therefore cannot yield one, whatever the text says; only `encode_rendered` can, and only for what a template wrote
+//! itself.
 //! Decoding is a table of bytes by id, so that it is total and never splits UTF-8 (`DecodeStream`).
 //!
 //! Only byte-level BPE is accepted (all Qwen families, GPT-2 and Llama-3 styles), and BPE of characters with tokens of
@@ -179,9 +179,7 @@ impl Tokenizer {
     /// The id of a token given by its exact text: a control token, or a token of the model.
     pub fn token_id(&self, text: &str) -> Option<u32> {
         let control = self.controls.tokens().iter().find(|token| token.text == text);
-        control
-            .map(|token| token.id)
-            .or_else(|| self.pieces.words().id(&super::decode::to_byte_alphabet(text)))
+        control.map(|token| token.id).or_else(|| self.pieces.words().id(text.as_bytes()))
     }
 
     /// The control tokens: everything a user cannot write and a template can.

@@ -13,10 +13,8 @@
 //! whole word. A place further left that divides the text up to each of these divides the whole.
 
 use super::TextError;
-use super::decode::byte_to_char;
 use super::ids::Ids;
-use tokenizers::Model;
-use tokenizers::models::bpe::BPE;
+use super::merges::{Merges, Vocabulary};
 
 /// Bytes of a word that are encoded at once.
 const WINDOW_BYTES: usize = 16 << 10;
@@ -29,10 +27,10 @@ const WINDOW_BYTES_MAX: usize = 1 << 20;
 /// Distances from a window's end at which a cut is tried, in tokens of the longest length.
 const CUTS_TRIED: [usize; 4] = [2, 3, 5, 9];
 
-/// The merges of a vocabulary.
+/// A vocabulary and its merges.
 pub(super) struct Words {
-    /// Without its own cache and without `ignore_merges`, which is done here.
-    bpe: BPE,
+    vocabulary: Vocabulary,
+    merges: Merges,
     /// Whole words that are tokens are taken as such, whatever merges say.
     whole_words: bool,
     /// Bytes of each token, by id.
@@ -46,19 +44,39 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// `lengths` are the bytes of each token that merging can yield, by id.
-    pub(super) fn new(mut bpe: BPE, lengths: Vec<u32>) -> Self {
-        let whole_words = std::mem::replace(&mut bpe.ignore_merges, false);
+    /// `tokens` is one more than the largest id of the vocabulary that is a token; ids above are beginnings of characters.
+    pub(super) fn new(vocabulary: Vocabulary, merges: Merges, tokens: usize) -> Self {
+        let mut lengths = vec![0; tokens];
+        for (bytes, &id) in &vocabulary {
+            let id = id as usize;
+            if id >= lengths.len() {
+                lengths.resize(id + 1, 0);
+            }
+            lengths[id] = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        }
         let longest = lengths.iter().copied().max().unwrap_or(1).max(1) as usize;
         let least = WINDOW_BYTES.max(WINDOW_TOKENS * longest);
         let window = least.max(longest * longest / WINDOW_SQUARE_PART);
-        let tokens = lengths.len();
-        Self { bpe, whole_words, lengths, longest, window, tokens, beginnings: Vec::new() }
+        Self {
+            vocabulary,
+            merges,
+            whole_words: false,
+            lengths,
+            longest,
+            window,
+            tokens,
+            beginnings: Vec::new(),
+        }
     }
 
-    /// The same where ids from `tokens` on are beginnings of characters, each of these tokens of bytes.
-    pub(super) fn with_beginnings(self, tokens: usize, beginnings: Vec<Vec<u32>>) -> Self {
-        Self { tokens, beginnings, ..self }
+    /// The same with whole words that are tokens taken as such (`ignore_merges` of the file).
+    pub(super) fn with_whole_words(self, whole_words: bool) -> Self {
+        Self { whole_words, ..self }
+    }
+
+    /// The same with the tokens of the bytes of each beginning of a character.
+    pub(super) fn with_beginnings(self, beginnings: Vec<Vec<u32>>) -> Self {
+        Self { beginnings, ..self }
     }
 
     /// Appends what merging gave.
@@ -80,24 +98,24 @@ impl Words {
         self.longest
     }
 
-    /// The id of a token, spelled in the byte alphabet.
-    pub(super) fn id(&self, spelled: &str) -> Option<u32> {
-        self.bpe.token_to_id(spelled)
+    /// The id of a token of these bytes.
+    pub(super) fn id(&self, bytes: &[u8]) -> Option<u32> {
+        self.vocabulary.get(bytes).copied()
     }
 
     /// Encodes a word.
     pub(super) fn encode(&self, word: &[u8], ids: &mut Ids<'_>) -> Result<(), TextError> {
         if self.whole_words
             && word.len() <= self.longest
-            && let Some(id) = self.id(&spelled(word))
+            && let Some(id) = self.id(word)
         {
             return self.push(&[id], ids);
         }
         let mut rest = word;
         let mut window = self.window;
         while rest.len() > window {
-            let tokens = self.merged(&rest[..window])?;
-            match self.cut(&rest[..window], &tokens)? {
+            let tokens = self.merges.encode(&rest[..window]);
+            match self.cut(&rest[..window], &tokens) {
                 Some((count, bytes)) => {
                     self.push(&tokens[..count], ids)?;
                     rest = &rest[bytes..];
@@ -111,21 +129,11 @@ impl Words {
                 }
             }
         }
-        self.push(&self.merged(rest)?, ids)
-    }
-
-    /// Tokens of bytes that are a word of their own.
-    fn merged(&self, bytes: &[u8]) -> Result<Vec<u32>, TextError> {
-        let wrong = |error: tokenizers::Error| TextError::Encode {
-            bytes: bytes.len(),
-            problem: error.to_string(),
-        };
-        let tokens = self.bpe.tokenize(&spelled(bytes)).map_err(wrong)?;
-        Ok(tokens.into_iter().map(|token| token.id).collect())
+        self.push(&self.merges.encode(rest), ids)
     }
 
     /// A place in a window at which the whole word divides whatever follows: tokens and bytes before it.
-    fn cut(&self, window: &[u8], tokens: &[u32]) -> Result<Option<(usize, usize)>, TextError> {
+    fn cut(&self, window: &[u8], tokens: &[u32]) -> Option<(usize, usize)> {
         for distance in CUTS_TRIED {
             let Some(limit) = window.len().checked_sub(distance * self.longest) else { break };
             let mut at = 0;
@@ -137,35 +145,30 @@ impl Words {
                 }
                 (at, count) = (end, count + 1);
             }
-            if count > 0 && self.divides(window, at, tokens[count - 1])? {
-                return Ok(Some((count, at)));
+            if count > 0 && self.divides(window, at, tokens[count - 1]) {
+                return Some((count, at));
             }
         }
-        Ok(None)
+        None
     }
 
     /// Whether `at`, behind token `last`, divides the text up to each place where a token may end.
-    fn divides(&self, window: &[u8], at: usize, last: u32) -> Result<bool, TextError> {
+    fn divides(&self, window: &[u8], at: usize, last: u32) -> bool {
         let mut known: Vec<u32> = Vec::new();
         for end in window.len() - self.longest + 1..=window.len() {
-            let Some(&next) = self.merged(&window[at..end])?.first() else { return Ok(false) };
+            let Some(&next) = self.merges.encode(&window[at..end]).first() else { return false };
             if known.contains(&next) {
                 continue;
             }
             let (left, right) = (self.lengths[last as usize], self.lengths[next as usize]);
             let both = &window[at - left as usize..at + right as usize];
-            if self.merged(both)? != [last, next] {
-                return Ok(false);
+            if self.merges.encode(both) != [last, next] {
+                return false;
             }
             known.push(next);
         }
-        Ok(true)
+        true
     }
-}
-
-/// Bytes in the alphabet of the vocabulary.
-fn spelled(bytes: &[u8]) -> String {
-    bytes.iter().map(|&byte| byte_to_char(byte)).collect()
 }
 
 #[cfg(test)]
@@ -182,17 +185,18 @@ mod tests {
             let (left, right) = (left % tokens.len(), right % tokens.len());
             let joined = [tokens[left].as_slice(), &tokens[right]].concat();
             if joined.len() <= 9 {
-                rules.push((spelled(&tokens[left]), spelled(&tokens[right])));
-                if !tokens.contains(&joined) {
+                let known = tokens.iter().position(|token| *token == joined);
+                rules.push([left, right, known.unwrap_or(tokens.len())].map(|id| id as u32));
+                if known.is_none() {
                     tokens.push(joined);
                 }
             }
         }
-        let vocabulary: tokenizers::models::bpe::Vocab =
-            (0..).zip(&tokens).map(|(id, token)| (spelled(token), id)).collect();
-        let bpe = BPE::builder().vocab_and_merges(vocabulary, rules).cache_capacity(0);
-        let lengths = tokens.iter().map(|token| token.len() as u32).collect();
-        Words::new(bpe.build().unwrap(), lengths)
+        let vocabulary: Vocabulary =
+            (0..).zip(&tokens).map(|(id, token)| (token.clone().into(), id)).collect();
+        let mut bytes = [0; 256];
+        (0..).zip(alphabet).for_each(|(id, &byte)| bytes[usize::from(byte)] = id);
+        Words::new(vocabulary, Merges::new(bytes, &rules), tokens.len())
     }
 
     fn in_windows(words: &Words, text: &[u8]) -> Option<Vec<u32>> {
@@ -213,7 +217,7 @@ mod tests {
             words.window = 16 * words.longest;
             let mut text: Vec<u8> = unit.repeat(repeated).iter().map(|&at| b"abcd"[at]).collect();
             text.extend(tail.iter().map(|&at| b"abcd"[at]));
-            let whole = words.merged(&text).unwrap();
+            let whole = words.merges.encode(&text);
             let found = in_windows(&words, &text);
             prop_assert_eq!(found, Some(whole));
         }
@@ -224,6 +228,6 @@ mod tests {
         let merges = [(0, 0), (2, 2), (3, 3), (2, 0), (3, 2)];
         let words = words(b"ab", &merges);
         let run = vec![b'a'; 3 * WINDOW_BYTES + 5];
-        assert_eq!(in_windows(&words, &run), Some(words.merged(&run).unwrap()));
+        assert_eq!(in_windows(&words, &run), Some(words.merges.encode(&run)));
     }
 }

@@ -1,7 +1,7 @@
 //! Every kernel against the scalar reference, on whatever GPU is there; lavapipe, a driver that computes on the
 //! processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 
-use gpu::{Adapter, DriverOptions, Gpu, Wait, adapters, check};
+use gpu::{Adapter, DriverOptions, Wait, adapters, check};
 
 fn adapter() -> Option<Adapter> {
     let found = adapters().ok().and_then(|mut found| (!found.is_empty()).then(|| found.remove(0)));
@@ -18,14 +18,27 @@ fn adapter() -> Option<Adapter> {
     }
 }
 
+/// Checks these groups: each of the two tests below has about half of the time, and they run next to each other.
+fn check_groups(is_meant: impl Fn(&str) -> bool) {
+    let Some(adapter) = adapter() else { return };
+    for name in check::groups().filter(|name| is_meant(name)) {
+        let findings = check::run_group(&adapter, name, &mut |_| {});
+        let findings = findings.expect("every kernel compiles and runs");
+        let broken: Vec<_> = findings.iter().filter(|finding| !finding.holds()).collect();
+        assert!(broken.is_empty() && !findings.is_empty(), "{name} on {adapter}:\n{broken:#?}");
+    }
+}
+
+const LONGEST: [&str; 2] = ["packings", "tiles"];
+
 #[test]
 fn kernels_are_within_their_bounds_of_the_reference_and_batches_show_in_no_bit() {
-    let Some(adapter) = adapter() else { return };
-    let mut gpu = Gpu::open(adapter).expect("an adapter that serves the kernels");
-    let findings = check::run(&mut gpu, &mut |_| {}).expect("every kernel compiles and runs");
-    let broken: Vec<_> = findings.iter().filter(|finding| !finding.holds()).collect();
-    assert!(broken.is_empty(), "on {}:\n{broken:#?}", gpu.adapter());
-    assert!(findings.len() > 60, "{} checks", findings.len());
+    check_groups(|name| !LONGEST.contains(&name));
+}
+
+#[test]
+fn products_of_all_packings_are_within_their_bounds_and_batches_show_in_no_bit() {
+    check_groups(|name| LONGEST.contains(&name));
 }
 
 #[test]

@@ -15,7 +15,8 @@ use store::cache::{QueueCounters, ReadCause, StoreError};
 use store::io::{Fault, FaultPlan, Simulator};
 
 use super::support::{
-    ALL, CHUNK, MIXERS, STEPPED, adapter, all_records, engine, engine_with, limits, opened,
+    ALL, CHUNK, MIXERS, STEPPED, adapter, all_records, engine, engine_with, limits, long_tests,
+    opened,
 };
 
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
@@ -198,7 +199,7 @@ fn whichever_read_fails_the_session_goes_on_to_the_bit() {
         assert!(request(&mut engine).unwrap() == expected, "{case}, {pieces:?}: late reads");
         disk.late.store(0, Ordering::SeqCst);
         let mut failed = 0;
-        for number in (first..).step_by(10) {
+        for number in (first..).step_by(if long_tests() { 10 } else { 20 }) {
             disk.until.store(number, Ordering::SeqCst);
             let found = request(&mut engine);
             let fired = disk.until.swap(-1, Ordering::SeqCst) < 0;

@@ -50,6 +50,12 @@ pub(crate) fn adapter() -> Option<Adapter> {
     }
 }
 
+/// Whether tests try everything that they know: by hand, since on a driver that computes on the processor that takes as long
+/// as all other tests together.
+pub(crate) fn long_tests() -> bool {
+    std::env::var_os("FLASHMOE_LONG_TESTS").is_some()
+}
+
 pub(crate) fn folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
 }

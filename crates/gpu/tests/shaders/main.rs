@@ -3,7 +3,8 @@
 //! and against the committed hashes. No Metal compiler has seen these texts: docs/apple.md.
 //!
 //! `FLASHMOE_REWRITE_MSL=1` writes the hashes anew, `FLASHMOE_MSL_TEXTS=/FOLDER` all texts to a folder;
-//! `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure.
+//! `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure. `FLASHMOE_LONG_TESTS=1` shows it every kernel in every
+//! version of SPIR-V and not in one of them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -240,8 +241,12 @@ fn kernels_of_matrices_are_valid_and_fit_the_workgroup_memory_that_they_ask_for(
     assert!(problems.is_empty(), "{}", problems[..problems.len().min(3)].join("\n"));
 }
 
-fn validate(folder: &Path, kernel: &Translated) -> Option<String> {
-    for (words, (version, environment)) in kernel.spirv.iter().zip(SPIRV) {
+/// Validates a kernel in every version of SPIR-V, or in one alone.
+fn validate(folder: &Path, kernel: &Translated, alone: Option<usize>) -> Option<String> {
+    let versions = kernel.spirv.iter().zip(SPIRV).enumerate();
+    for (_, (words, (version, environment))) in
+        versions.filter(|(index, _)| alone.is_none_or(|alone| alone == *index))
+    {
         let thread = format!("{:?}", std::thread::current().id());
         let file = folder.join(thread.replace(['(', ')'], ""));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -266,8 +271,12 @@ fn spirv_val_accepts_every_kernel() {
     // Of the delta rule's 256 sizes those that end an eighth: the validator is a process for each module.
     let shown =
         |kernel: &&Translated| !matches!(kernel.op, Op::Delta { key_dim, .. } if key_dim % 8 != 0);
-    let kernels: Vec<_> = TRANSLATED.iter().filter(shown).collect();
-    let found = over_all(&kernels, |kernel| validate(folder.path(), kernel));
+    let kernels: Vec<_> = TRANSLATED.iter().filter(shown).enumerate().collect();
+    // One of the versions for each kernel, and neighbours, which have much in common, in different ones.
+    let long = std::env::var_os("FLASHMOE_LONG_TESTS").is_some();
+    let found = over_all(&kernels, |(index, kernel)| {
+        validate(folder.path(), kernel, (!long).then_some(index % SPIRV.len()))
+    });
     let refused: Vec<_> = found.into_iter().flatten().collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }

@@ -186,6 +186,23 @@ pub(crate) fn props(worker: &dyn Worker) -> Response<Answer> {
     Answer::json(StatusCode::OK, &body)
 }
 
+/// What a client needs besides `/tokenize` and `/detokenize` to do without the tokenizer's files, in vLLM's words:
+/// lm-evaluation-harness asks for it.
+pub(crate) fn tokenizer_info(worker: &dyn Worker) -> Response<Answer> {
+    let card = worker.model();
+    let token = |text: String| if text.is_empty() { Value::Null } else { Value::String(text) };
+    let (bos, eos) = (token(card.bos_token), token(card.eos_token));
+    let body = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": card.context,
+        "bos_token": bos,
+        "eos_token": eos,
+        "pad_token": eos,
+        "chat_template": token(card.chat_template),
+    });
+    Answer::json(StatusCode::OK, &body)
+}
+
 /// Sequences: those that hold a job, and idle ones.
 pub(crate) fn slots(worker: &dyn Worker) -> Response<Answer> {
     let context = worker.context_length();

@@ -26,6 +26,7 @@ mod served;
 mod several;
 mod stage;
 mod synth;
+mod system_prompt;
 mod table;
 mod trace;
 mod welcome;

@@ -19,6 +19,7 @@ use store::shown;
 
 use super::served::{Common, Served};
 use super::several::{self, Crew, Named};
+use super::system_prompt;
 use crate::arguments::{LogFormat, ServeArguments};
 use crate::failure::Failure;
 use crate::hosts;
@@ -34,9 +35,10 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
     hosts::check_served(arguments)?;
     let log = log(arguments);
     let supervisor = Supervisor::of_environment();
+    let keys = keys(arguments)?;
     let options = ServeOptions {
         address: SocketAddr::new(arguments.host, arguments.port),
-        keys: keys(arguments)?,
+        keys: keys.clone(),
         share_prefixes: arguments.share_prefixes,
         allow_remote_without_key: arguments.allow_remote_without_key,
         allowed_hosts: arguments.allow_host.clone(),
@@ -52,7 +54,7 @@ pub(crate) fn serve(arguments: &ServeArguments, out: &mut dyn Write) -> Result<(
         None => None,
         Some(file) => Some(small_file("--system-file", file)?),
     };
-    let common = Common { arguments: Arc::new(arguments.clone()), system, log };
+    let common = Common { arguments: Arc::new(arguments.clone()), system, keys, log };
     let front = Front { server, address, supervisor, common };
     match several::named(&front.common)? {
         Named::One(model) => front.serve_one(&model, out),
@@ -108,6 +110,10 @@ impl Front {
                 return Err(error);
             }
         };
+        if common.system.is_some() {
+            let owner = system_prompt::owner(&common.keys, common.arguments.share_prefixes);
+            system_prompt::compute(&worker, owner);
+        }
         loading.finish(Arc::clone(&worker) as Arc<dyn Worker>);
         let together = match sequences {
             1 => "one conversation at a time".to_owned(),

@@ -32,6 +32,8 @@ pub(super) struct Common {
     pub(super) arguments: Arc<ServeArguments>,
     /// System prompt of conversations that bring none.
     pub(super) system: Option<String>,
+    /// API keys; none where everybody is served.
+    pub(super) keys: Vec<String>,
     pub(super) log: Log,
 }
 
@@ -72,7 +74,7 @@ impl Served {
         loading: &Arc<Loading>,
     ) -> Result<Arc<EngineWorker>> {
         let Planned { plan, card } = planned;
-        let Common { arguments, system, log } = &self.common;
+        let Common { arguments, system, log, .. } = &self.common;
         // A GPU routes by itself and does not report its choices.
         let heat = plan.devices.is_empty().then(|| {
             let (layers, experts) = (plan.config.layers.len(), plan.config.moe.experts);

@@ -140,6 +140,41 @@ fn a_model_that_changed_is_not_healthy_again_when_it_is_put_back() {
     assert_eq!((again.ask("Which colour has the sea?").0, again.health().0), (200, 200));
 }
 
+#[test]
+fn the_system_prompt_is_there_before_the_first_conversation() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("system.txt");
+    std::fs::write(&file, "Answer in one word. ".repeat(40)).unwrap();
+    let file = ["--system-file", file.to_str().unwrap()];
+    // Shared by all who are served, or of the one key that there is.
+    for key in [None, Some("a-key-of-a-test")] {
+        let mut options = file.to_vec();
+        options.extend(key.iter().flat_map(|key| ["--api-key", key]));
+        let serving = Serving::start("true", &demo(), &options);
+        let head = |line: &str| match key {
+            None => line.to_owned(),
+            Some(key) => format!("{line} HTTP/1.1\r\nAuthorization: Bearer {key}\r\nX-Rest:"),
+        };
+        let begun = Instant::now();
+        let computed = |text: &str| {
+            let status: Value = serde_json::from_str(text).unwrap();
+            status["prefix"]["snapshots"].as_array().is_some_and(|it| !it.is_empty())
+        };
+        while !computed(&serving.exchange(&head("GET /status"), "").1) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nothing is computed");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let body =
+            json!({ "max_tokens": 1, "messages": [{ "role": "user", "content": "Is it?" }] });
+        let head = head("POST /v1/chat/completions");
+        let (status, answer) = serving.exchange(&head, &body.to_string());
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+        assert!(cached.as_u64().unwrap() > 100, "{answer}");
+    }
+}
+
 /// Names, states and the memory of two models, by the real program.
 #[test]
 fn two_models_answer_by_name_and_take_turns_where_one_fits() {

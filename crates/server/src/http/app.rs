@@ -296,6 +296,7 @@ impl App {
             Route::Models => Ok(models::list(&self.models, self.started_s)),
             Route::Model(id) => models::one(&self.models, &id, self.started_s),
             Route::Props => Ok(models::props(&*worker()?)),
+            Route::TokenizerInfo => Ok(models::tokenizer_info(&*worker()?)),
             Route::Slots => Ok(models::slots(&*worker()?)),
             Route::Status => Ok(metrics::status(&self.models, &*one()?)),
             Route::Trace => timeline::response(head.uri.query(), &self.aside).await,

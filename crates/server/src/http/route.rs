@@ -33,6 +33,7 @@ pub(crate) enum Route {
     Completions,
     Tokenize,
     Detokenize,
+    TokenizerInfo,
     ApplyTemplate,
     /// A path of llama.cpp's own protocol.
     Completion,
@@ -99,6 +100,7 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/models/load" if method == Method::POST => Ok(Route::Load),
         "/models/unload" if method == Method::POST => Ok(Route::Unload),
         "/props" => get(Route::Props),
+        "/tokenizer_info" => get(Route::TokenizerInfo),
         "/slots" => get(Route::Slots),
         "/status" => get(Route::Status),
         "/debug/trace" => get(Route::Trace),

@@ -199,6 +199,7 @@ fn pages_of_other_sites_have_nothing_loaded() {
         "/status",
         "/slots",
         "/props",
+        "/tokenizer_info",
         "/health",
     ];
     for path in paths {
@@ -229,7 +230,7 @@ fn strangers_are_kept_out() {
     assert_eq!(get("/v1/models", &[key]).status, 200);
     assert_eq!(get("/v1/models", &["x-api-key: sesame"]).status, 200);
     assert_eq!(get("/health", &[]).status, 200);
-    for path in ["/v1/models", "/metrics", "/props", "/slots", "/status"] {
+    for path in ["/v1/models", "/metrics", "/props", "/tokenizer_info", "/slots", "/status"] {
         let response = get(path, &["Authorization: Bearer Sesame"]);
         assert_eq!(response.status, 401, "{path}");
         assert_eq!(response.header("www-authenticate"), Some("Bearer"));

@@ -321,6 +321,13 @@ fn llama_cpp_s_own_endpoints_answer() {
     for name in ["chat_template", "bos_token", "eos_token"] {
         assert!(props[name].is_string(), "{props}");
     }
+    // vLLM's name for what an evaluation needs of a tokenizer.
+    let tokenizer = serving.get("/tokenizer_info").json();
+    for name in ["eos_token", "bos_token", "pad_token", "chat_template"] {
+        assert!(tokenizer[name].is_string() || tokenizer[name].is_null(), "{tokenizer}");
+        assert!(tokenizer.as_object().unwrap().contains_key(name), "{tokenizer}");
+    }
+    assert!(tokenizer["model_max_length"].as_u64().unwrap() > 0, "{tokenizer}");
     let slots = serving.get("/slots").json();
     assert_eq!(slots.as_array().unwrap().len(), 2, "idle ones are listed: {slots}");
     assert_eq!((&slots[1]["id"], &slots[1]["is_processing"]), (&1.into(), &false.into()));

@@ -7,8 +7,8 @@
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use kernels::{
-    Activations, Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs, DeltaShape, Isa,
-    MatmulJob, Tokens,
+    Activations, Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs,
+    DeltaShape, Isa, MatmulJob, Tokens,
 };
 use std::time::Instant;
 

@@ -9,8 +9,8 @@
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use kernels::{
-    Activations, Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs, DeltaShape, Isa,
-    MatmulJob, Tokens,
+    Activations, Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs,
+    DeltaShape, Isa, MatmulJob, Tokens,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;

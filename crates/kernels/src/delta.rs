@@ -105,11 +105,6 @@ pub(crate) fn gates(
 }
 
 /// Write strength of one token and head.
-pub(crate) fn strength(
-    inputs: &DeltaInputs<'_>,
-    heads: usize,
-    token: usize,
-    head: usize,
-) -> f32 {
+pub(crate) fn strength(inputs: &DeltaInputs<'_>, heads: usize, token: usize, head: usize) -> f32 {
     1.0 / (1.0 + (-inputs.b[token * heads + head]).exp())
 }

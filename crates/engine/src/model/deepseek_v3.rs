@@ -70,7 +70,11 @@ pub(super) fn attention(
 }
 
 /// The shape of latent rows.
-pub(super) fn latent(from: &Configuration, rank: usize, rope: &Rope) -> Result<LatentConfig, FormatError> {
+pub(super) fn latent(
+    from: &Configuration,
+    rank: usize,
+    rope: &Rope,
+) -> Result<LatentConfig, FormatError> {
     let plain_dim = from.required(&keys::QK_NOPE_HEAD_DIM)?;
     let mut scale = ((plain_dim + rope.dims) as f64).powf(-0.5);
     if let (Some(yarn), Some(part)) = (&rope.yarn, from.get(&keys::ROPE_MSCALE_ALL)?) {

@@ -92,7 +92,10 @@ fn the_shapes_of_other_families_open() {
         ),
         ("tiny-minimax", &["--experts", "4bit"]),
         ("tiny-kimi", &["--experts", "4bit"]),
-        ("tiny-kimi", &["--layout", "native", "--experts", "q8_0", "--trunk", "bf16", "--layers", "9"]),
+        (
+            "tiny-kimi",
+            &["--layout", "native", "--experts", "q8_0", "--trunk", "bf16", "--layers", "9"],
+        ),
         ("tiny-flash-next", &["--experts", "4bit"]),
         ("tiny-flash-next", &["--experts", "bf16", "--trunk", "bf16"]),
     ] {

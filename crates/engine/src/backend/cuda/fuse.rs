@@ -368,9 +368,9 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         }
         Op::AttendRows { .. }
         | Op::Join { .. }
-        | Op::DeltaRule { decay: DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. }, .. } => {
-            Err(Refusal::operation(op))
-        }
+        | Op::DeltaRule {
+            decay: DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. }, ..
+        } => Err(Refusal::operation(op)),
         Op::Norm { .. }
         | Op::NormAdd { .. }
         | Op::NormValues { .. }

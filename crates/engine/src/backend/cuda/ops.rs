@@ -92,7 +92,9 @@ impl CudaBackend {
             &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
             Op::KeepKeys => self.keep_keys(layer),
             Op::AttendIndexed(weights) => self.launch_attend_indexed(layer, weights),
-            Op::AttendRows { .. } | Op::Join { .. } => unreachable!("refused when the model is loaded"),
+            Op::AttendRows { .. } | Op::Join { .. } => {
+                unreachable!("refused when the model is loaded")
+            }
             Op::GatherRows { .. } => return self.launch_gather_rows(layer),
             Op::MixNgrams(weights) => self.launch_mix_ngrams(layer, weights),
             &Op::NormStreams { weight } => self.launch_norm_streams(weight),

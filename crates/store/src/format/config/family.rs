@@ -88,8 +88,11 @@ const ERNIE: ExpertKeys = ExpertKeys {
     shared: &keys::MOE_NUM_SHARED_EXPERTS,
 };
 /// As Kimi-Linear has them.
-const KIMI_LINEAR: ExpertKeys =
-    ExpertKeys { per_token: &keys::NUM_EXPERTS_PER_TOKEN, shared: &keys::NUM_SHARED_EXPERTS, ..QWEN };
+const KIMI_LINEAR: ExpertKeys = ExpertKeys {
+    per_token: &keys::NUM_EXPERTS_PER_TOKEN,
+    shared: &keys::NUM_SHARED_EXPERTS,
+    ..QWEN
+};
 /// As Gemma-4 has them.
 const GEMMA: ExpertKeys = ExpertKeys { per_token: &keys::TOP_K_EXPERTS, ..QWEN };
 /// As OLMoE has them.

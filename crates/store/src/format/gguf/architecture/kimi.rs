@@ -51,10 +51,9 @@ fn delta(entries: &mut Entries<'_>, trunk: usize) -> Result<(), FormatError> {
         layers.map(|(_, number)| number).collect::<Vec<_>>()
     };
     let mut object = Map::new();
-    for (ours, layers) in [
-        (keys::KDA_LAYERS.name(), numbers(true)),
-        (keys::FULL_ATTN_LAYERS.name(), numbers(false)),
-    ] {
+    for (ours, layers) in
+        [(keys::KDA_LAYERS.name(), numbers(true)), (keys::FULL_ATTN_LAYERS.name(), numbers(false))]
+    {
         object.insert(ours.to_owned(), json!(layers));
         entries.names.push((ours, key.clone()));
     }

@@ -178,7 +178,7 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("glm-4.7-flash", 47 * 576 * 2),
         // The same in every fourth layer and in the last; the others have a state.
         ("48B-A3B", 7 * 576 * 2),
-        // Latents in every layer, and a key of the indexer: in every layer, or in the first three and then in one of four.
+        // Latents, and a key of the indexer: in every layer, or in the first three and then in one of four.
         ("deepseek-v3.2", 61 * (576 + 128) * 2),
         ("glm-5", 78 * (576 + 128) * 2),
         ("glm-5.2", (78 * 576 + 21 * 128) * 2),

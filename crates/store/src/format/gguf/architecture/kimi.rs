@@ -1,4 +1,4 @@
-//! The keys of `kimi-linear`: layers of the delta rule, which have no heads of keys and values in the list of such heads,
+//! The keys of `kimi-linear`: layers of the delta rule, which have no heads in the list of heads of keys and values,
 //! latent attention in the others, a router of sigmoids.
 //!
 //! The format has one number of heads for both kinds of layers.

@@ -111,12 +111,11 @@ def as_modules(tensors):
     for name, value in tensors.items():
         p, _, rest = name.rpartition("self_attn.")
         if rest.endswith(("_conv1d.weight", "_conv.conv.weight")):
-            taps.setdefault(p, {})[rest[0]] = value
+            taps.setdefault(p, {})[rest[0]] = value.reshape(max(value.shape), 1, -1)
         elif rest in ("A_log", "dt_bias") or rest.startswith(("f_a_proj", "f_b_proj")):
             out[f"{p}self_attn.forget_gate.{rest}"] = value.reshape(1, 1, -1, 1) if rest == "A_log" else value
         else:
             out[name.replace(".mlp.e_score", ".mlp.gate.e_score")] = value
     for p, parts in taps.items():
-        joined = np.concatenate([parts[part] for part in "qkv"])
-        out[p + "self_attn.conv1d.weight"] = joined.reshape(len(joined), 1, -1)
+        out[p + "self_attn.conv1d.weight"] = np.concatenate([parts[part] for part in "qkv"])
     return out

@@ -229,8 +229,8 @@ impl<const C: usize> Steps<C> {
             self.factors[i] = [product, 1.0, strength(task.inputs, heads, token, task.head)];
             let (decays, written) = (&mut self.decays[i], &mut self.written[i]);
             task.channel_decays::<L>(token, &mut decays[..key_dim]);
+            written[..key_dim].copy_from_slice(k);
             for at in 0..key_dim {
-                written[at] = k[at];
                 q[at] *= decays[at];
                 k[at] *= decays[at];
             }

@@ -17,6 +17,7 @@ import flash_next
 import gemma4
 import gptoss
 import hugging_face
+import kimi_linear
 import latent
 import mlx_format
 import plain
@@ -287,7 +288,7 @@ def all_cases():
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
     cases += flash_next_cases()
-    cases += latent_cases() + plain_cases() + gemma_cases()
+    cases += latent_cases() + plain_cases() + gemma_cases() + kimi_linear_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
         gguf_case(RATIO_3.calm(), "f32", "F32"),
@@ -453,6 +454,29 @@ def gemma_cases():
     ]
 
 
+def kimi_linear_cases():
+    kimi = kimi_linear.KimiLinearNet("kimi-linear")
+    # Latents for queries, groups of experts, a layer list that begins with attention, fewer taps.
+    other = dataclasses.replace(
+        kimi, name="kimi-linear-other", layers=6, attends=(1, 4, 5), linear_heads=5, linear_dim=24, kernel=3,
+        groups=4, kept=2, query_rank=56, heads=3, dense=2, shared=2, norm_topk=False, scale=1.0,
+    )
+    # Widths that MLX can group.
+    even = dataclasses.replace(
+        kimi, name="kimi-linear-even", hidden=128, linear_dim=32, rank=64, plain=32, rotated=32, value=64,
+        dense_width=128,
+    )
+    return [
+        *(hugging_face_case(net) for net in (kimi, other)),
+        *(hugging_face_case(net.calm()) for net in (kimi, other)),
+        hugging_face_case(kimi.calm(), "-sharded", shards=3),
+        hugging_face_case(kimi.calm(), "-f32", dtype="F32"),
+        mlx_lm_case(even.calm(), "4bit", q_bits=4, q_group_size=32),
+        # The format has one number of heads.
+        *(family_gguf_case(dataclasses.replace(kimi, heads=3).calm(), *kind) for kind in (("f32", "F32"), ("q8", "Q8_0"))),
+    ]
+
+
 def golden_cases():
     """The small committed set: what fits into a repository."""
     small = Net(
@@ -506,7 +530,13 @@ def golden_cases():
     olmoe = plain.PlainNet("olmoe", dense=0, shared=0, norm_topk=False, **known).calm()
     ernie = plain.PlainNet("ernie", family="ernie4_5_moe", tied=True, **known).calm()
     exaone = plain.PlainNet("exaone", family="exaone_moe", shared=1, **known | {"layers": 5}).calm()
+    kimi = kimi_linear.KimiLinearNet(
+        "kimi-linear", layers=4, attends=(3,), linear_heads=3, linear_dim=16, rank=32, plain=16, rotated=8, value=12,
+        shared=1, **{key: known[key] for key in ("vocabulary", "hidden", "experts", "expert_width", "dense_width")},
+        heads=2, top_k=2,
+    ).calm()
     cases = [
+        hugging_face_case(kimi),
         *(hugging_face_case(net, skipped=net.family != "olmoe") for net in (glm, olmoe, ernie, exaone)),
         hugging_face_case(chosen, skipped=True),
         hugging_face_case(small.calm()),
@@ -542,6 +572,7 @@ def golden_cases():
         "olmoe-calm-hf": 70,
         "ernie-calm-hf": 70,
         "exaone-calm-hf": 70,
+        "kimi-linear-calm-hf": 70,
         "glm-flash-calm-mlxlm-4bit": 100,
     }
     return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]

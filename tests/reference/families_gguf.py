@@ -1,4 +1,4 @@
-"""GGUF files of DeepSeek-V3, DeepSeek-V4, GLM-4.5 and MiniMax-M2 as llama.cpp's converter writes them, and back again.
+"""GGUF files of DeepSeek-V3, DeepSeek-V4, GLM-4.5, MiniMax-M2 and Kimi-Linear as llama.cpp's converter writes them, and back again.
 
 The converter stacks experts. Of DeepSeek-V3 it parts the keys and values that are made from latents and transposes the
 keys; of GLM it counts the draft layer among the blocks; of DeepSeek-V4 it puts what is under a power of two for each 32
@@ -25,6 +25,7 @@ ARCHITECTURE = {
     "deepseek_v4": "deepseek4",
     "glm4_moe": "glm4moe",
     "minimax_m2": "minimax-m2",
+    "kimi_linear": "kimi-linear",
 }
 SIGMOID, SQRT_SOFTPLUS = 2, 4  # numbers of what experts are weighed by
 LAYER = {
@@ -49,6 +50,12 @@ LAYER = {
     "self_attn.indexer.k_norm.weight": "indexer.k_norm.weight",
     "self_attn.indexer.k_norm.bias": "indexer.k_norm.bias",
     "self_attn.indexer.weights_proj.weight": "indexer.proj.weight",
+    **{f"self_attn.{part}_conv1d.weight": f"ssm_conv1d_{part}.weight" for part in "qkv"},
+    **{f"self_attn.{gate}_{part}_proj.weight": f"ssm_{gate}_{part}.weight" for gate in "fg" for part in "ab"},
+    "self_attn.b_proj.weight": "ssm_beta.weight",
+    "self_attn.A_log": "ssm_a",
+    "self_attn.dt_bias": "ssm_dt.bias",
+    "self_attn.o_norm.weight": "ssm_norm.weight",
     "mlp.gate.weight": "ffn_gate_inp.weight",
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
@@ -120,6 +127,10 @@ def latent_tensors(net):
             heads = value.reshape(net.heads, net.plain + net.value, net.rank)
             out[block + "attn_k_b.weight"] = np.moveaxis(heads[:, : net.plain], 1, 2)
             out[block + "attn_v_b.weight"] = heads[:, net.plain :]
+        elif rest == "self_attn.A_log":
+            out[block + "ssm_a"] = -np.exp(value)
+        elif rest.endswith("conv1d.weight"):
+            out[block + names[rest]] = value[None]
         else:
             out[block + names[rest]] = value
     if net.family == "glm4_moe":
@@ -130,7 +141,10 @@ def latent_tensors(net):
 
 def add_latent_keys(writer, net, config):
     arch = ARCHITECTURE[net.family]
-    gguf_format.add_common_keys(writer, net, config)
+    context = {"max_position_embeddings": config.get("model_max_length")} | config
+    gguf_format.add_common_keys(writer, net, context)
+    if net.family == "kimi_linear":
+        return add_kimi_keys(writer, net, config)
     writer.add_rope_freq_base(config.get("rope_theta") or config["rope_parameters"]["rope_theta"])
     writer.add_uint32(f"{arch}.expert_gating_func", SIGMOID)
     if net.family == "minimax_m2":
@@ -161,12 +175,30 @@ def add_latent_keys(writer, net, config):
         writer.add_array(f"{arch}.attention.indexer.types", [net.has_indexer(i) for i in range(net.layers)])
 
 
+def add_kimi_keys(writer, net, config):
+    arch = ARCHITECTURE[net.family]
+    attends = config["linear_attn_config"]["full_attn_layers"]
+    writer.add_array(f"{arch}.attention.head_count_kv", [int(i + 1 in attends) for i in range(net.layers)])
+    writer.add_vocab_size(net.vocabulary)
+    writer.add_uint32(f"{arch}.ssm.conv_kernel", net.kernel)
+    writer.add_uint32(f"{arch}.kda.head_dim", net.linear_dim)
+    writer.add_kv_lora_rank(net.rank)
+    writer.add_rope_dimension_count(net.rotated)
+    writer.add_uint32(f"{arch}.attention.key_length_mla", net.plain + net.rotated)
+    writer.add_uint32(f"{arch}.attention.value_length_mla", net.value)
+    writer.add_uint32(f"{arch}.expert_gating_func", SIGMOID)
+    writer.add_feed_forward_length(net.dense_width)
+    writer.add_expert_shared_count(net.shared)
+    writer.add_leading_dense_block_count(net.dense)
+    writer.add_expert_weights_scale(net.scale)
+
+
 def write(folder, net, kind):
     """Writes a net of latent.py; matrices are of type `kind` where their rows are whole blocks of it."""
     config = net.config()
     assert not config.get("rope_scaling"), "a stretched rotation has other keys"
     sizes = {"glm4_moe": {"layers": net.layers + 1}}.get(net.family, {})
-    if net.family in ("deepseek_v3", "deepseek_v32", "glm_moe_dsa"):
+    if net.family in ("deepseek_v3", "deepseek_v32", "glm_moe_dsa", "kimi_linear"):
         sizes = {"kv_heads": 1, "head_dim": net.rank + net.rotated}
     writer = begin(folder, net)
     add_latent_keys(writer, Sizes(net, sizes), config)
@@ -174,6 +206,8 @@ def write(folder, net, kind):
         chosen = Type[kind] if value.ndim > 1 and "ffn_gate_inp" not in name else Type.F32
         if value.shape[-1] % gguf.GGML_QUANT_SIZES[chosen][0]:
             chosen = Type.BF16
+        if name.rsplit(".", 1)[-1] == "ssm_a":
+            chosen = Type.F32
         writer.add_tensor(name, quants.quantize(np.ascontiguousarray(value, np.float32), chosen), raw_dtype=chosen)
     gguf_format.save(writer, folder, net)
 
@@ -303,6 +337,8 @@ def read(folder):
             both = [np.moveaxis(value, 1, 2), found[f"blk.{layer}.attn_v_b.weight"]]
             rows = np.concatenate(both, axis=1)
             out[target + "self_attn.kv_b_proj.weight"] = rows.reshape(-1, rows.shape[-1])
+        elif rest == "ssm_a":
+            out[target + "self_attn.A_log"] = np.log(-value)
         elif rest == "exp_probs_b.bias" and config["model_type"] == "minimax_m2":
             out[target + "mlp.e_score_correction_bias"] = value
         elif rest not in ("ffn_up_exps.weight", "attn_v_b.weight"):

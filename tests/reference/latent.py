@@ -9,6 +9,7 @@ GLM-5 an indexer chooses fewer rows than the text has tokens; in GLM-5 some laye
 
 import dataclasses
 import math
+import re
 import zlib
 
 import numpy as np
@@ -27,7 +28,7 @@ CLASSES = {
 }
 
 
-# Parts of names that a release has otherwise.
+# Parts of names that a release has otherwise, as patterns.
 RELEASED = {
     "minimax_m2": {
         ".gate_proj.": ".w1.",
@@ -40,6 +41,12 @@ RELEASED = {
         ".mlp.gate.weight": ".mlp.router.gate.weight",
         ".mlp.gate.e_score_correction_bias": ".mlp.expert_bias",
         ".mlp.shared_experts.": ".mlp.shared_mlp.",
+    },
+    "kimi_linear": {
+        r"\.mlp\.experts\.(\d+)\.gate_proj\.": r".block_sparse_moe.experts.\1.w1.",
+        r"\.mlp\.experts\.(\d+)\.down_proj\.": r".block_sparse_moe.experts.\1.w2.",
+        r"\.mlp\.experts\.(\d+)\.up_proj\.": r".block_sparse_moe.experts.\1.w3.",
+        r"\.mlp\.(gate|shared_experts)\.": r".block_sparse_moe.\1.",
     },
     "exaone_moe": {".mlp.gate.e_score_correction_bias": ".mlp.e_score_correction_bias"},
     "ernie4_5_moe": {".mlp.gate.e_score_correction_bias": ".mlp.moe_statics.e_score_correction_bias"},
@@ -327,6 +334,6 @@ def released(tensors, family):
     names, out = RELEASED.get(family, {}), {}
     for name, value in tensors.items():
         for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
+            name = re.sub(ours, theirs, name)
         out[name] = value
     return out

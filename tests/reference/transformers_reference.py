@@ -26,6 +26,7 @@ import gemma4
 import gemma4_gguf
 import gguf_format
 import gptoss
+import kimi_linear
 import latent
 import mlx_format
 import release
@@ -70,6 +71,7 @@ def load(folder):
         "hy_v3": transformers.HYV3ForCausalLM,
         "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
         "exaone_moe": transformers.ExaoneMoeForCausalLM,
+        "kimi_linear": transformers.KimiLinearForCausalLM,
         "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
@@ -111,6 +113,8 @@ def load(folder):
     else:
         tensors = (gguf_format if in_gguf else mlx_format).read_as_hugging_face(folder)
         tensors = latent.joined(tensors, config.get("qk_nope_head_dim"))
+    if text == "kimi_linear":
+        tensors = kimi_linear.as_modules(tensors)
     if settings.tie_word_embeddings:
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"]
     state = {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}

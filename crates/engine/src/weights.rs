@@ -109,6 +109,8 @@ struct VectorPlace {
     role: VectorRole,
     float: FloatType,
     extent: Extent,
+    /// Tensors whose values follow: how many, their type, and where they lie.
+    behind: Vec<(usize, FloatType, Extent)>,
     /// Where the vector is not the whole tensor: its first value there, and how many lie from one to the next.
     every: (usize, usize),
     /// Whether a device that binds buffers has it behind the vector before it ([`Catalog::join`]).
@@ -348,12 +350,38 @@ impl<'a> Catalog<'a> {
             role,
             float,
             extent,
+            behind: Vec::new(),
             every: (turn, N),
             joined: false,
             part,
         };
         self.vectors.extend((0..N).map(place));
         Ok(std::array::from_fn(|turn| VectorId(first + turn as u32)))
+    }
+
+    /// Declares a vector of the values of several tensors, one behind the other: names, and values of each.
+    ///
+    /// # Errors
+    /// As [`Catalog::vector`].
+    ///
+    /// # Panics
+    /// If there is no tensor.
+    pub fn chained(
+        &mut self,
+        parts: &[(String, usize)],
+        role: VectorRole,
+    ) -> Result<VectorId, EngineError> {
+        let ((name, length), rest) = parts.split_first().expect("a tensor at least");
+        let chain = self.vector(name, *length, role)?;
+        for (name, length) in rest {
+            self.vector(name, *length, role)?;
+            let VectorPlace { length, float, extent, .. } =
+                self.vectors.pop().expect("the vector that was just declared");
+            let first = &mut self.vectors[chain.index()];
+            first.length += length;
+            first.behind.push((length, float, extent));
+        }
+        Ok(chain)
     }
 
     /// Declares the table `name` of `[rows, columns]` whole numbers below `below`, which is at most 65,536.

@@ -7,8 +7,8 @@
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use kernels::{
-    Activations, Arithmetic, Compute, ComputeOptions, DeltaForm, DeltaInputs, DeltaShape, Isa,
-    MatmulJob, Tokens,
+    Activations, Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs,
+    DeltaShape, Isa, MatmulJob, Tokens,
 };
 use std::time::Instant;
 
@@ -82,21 +82,24 @@ fn prefill(compute: &Compute, tokens: usize, rows: usize, columns: usize, pool: 
     2.0 * (tokens * rows * columns) as f64 / seconds / 1e9
 }
 
-fn delta(compute: &Compute, tokens: usize, form: DeltaForm) -> f64 {
+fn delta(compute: &Compute, tokens: usize, form: DeltaForm, decays: DeltaDecay) -> f64 {
+    let each = decays.of_head(128);
     let shape = DeltaShape { key_heads: 16, value_heads: 32, key_dim: 128, value_dim: 128 };
     let mut state = vec![0.0; shape.state_len()];
     let wave = |n: usize| (0..n).map(|i| (i as f32).sin()).collect::<Vec<f32>>();
-    let (q, v, a) = (wave(tokens * 2048), wave(tokens * 4096), wave(tokens * 32));
+    let (q, v, a) = (wave(tokens * 2048), wave(tokens * 4096), wave(tokens * 32 * each));
+    let bias = vec![0.1; 32 * each];
     let inputs = DeltaInputs {
         q: &q,
         k: &q,
         v: &v,
         qk_stride: 2048,
         v_stride: 4096,
+        decays,
         a: &a,
-        b: &a,
+        b: &a[..tokens * 32],
         decay: &[0.5; 32],
-        dt_bias: &[0.1; 32],
+        dt_bias: &bias,
     };
     let mut out = vec![0.0; v.len()];
     1e6 * best_seconds(5, || compute.delta_rule(&shape, &mut state, &inputs, form, &mut out))
@@ -149,10 +152,17 @@ fn main() {
             );
         }
     }
-    for (tokens, form) in [(1, DeltaForm::Step), (64, DeltaForm::Step), (64, DeltaForm::Chunked)] {
-        let micros = [&one, &two].map(|c| delta(c, tokens, form));
+    let (heads, channels) = (DeltaDecay::Heads, DeltaDecay::Channels);
+    for (tokens, form, decays) in [
+        (1, DeltaForm::Step, heads),
+        (64, DeltaForm::Step, heads),
+        (64, DeltaForm::Chunked, heads),
+        (1, DeltaForm::Step, channels),
+        (64, DeltaForm::Step, channels),
+    ] {
+        let micros = [&one, &two].map(|c| delta(c, tokens, form, decays));
         println!(
-            "delta rule {form:?} {tokens:3} tokens: us per token {:6.0} {:6.0}",
+            "delta rule {form:?} {decays:?} {tokens:3} tokens: us per token {:6.0} {:6.0}",
             micros[0], micros[1]
         );
     }

@@ -9,8 +9,8 @@
 
 use kernels::format::{Encoding, FloatType, Matrix};
 use kernels::{
-    Activations, Arithmetic, Compute, ComputeOptions, DeltaForm, DeltaInputs, DeltaShape, Isa,
-    MatmulJob, Tokens,
+    Activations, Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs,
+    DeltaShape, Isa, MatmulJob, Tokens,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -159,6 +159,7 @@ fn step(
                 v: &convolved[4096..],
                 qk_stride: CHANNELS,
                 v_stride: CHANNELS,
+                decays: DeltaDecay::Heads,
                 a: &rates,
                 b: &rates,
                 decay: &[0.5; 32],

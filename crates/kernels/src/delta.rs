@@ -1,4 +1,4 @@
-//! Types of the gated delta rule: shape, form, inputs.
+//! Types of the gated delta rule: shape, form, decays, inputs.
 
 use crate::lanes::LANES;
 
@@ -36,8 +36,33 @@ impl DeltaShape {
 pub enum DeltaForm {
     /// Token by token: a token's bits do not depend on the batch.
     Step,
-    /// In chunks of 64 tokens by matrix products; agrees with `Step` to 1e-5, not to the bit.
+    /// In chunks of 64 tokens by matrix products; agrees with `Step` to 1e-5, not to the bit. Decays by channel do not
+    /// factor over a chunk within the range of binary32: with those, tokens are computed as in `Step`.
     Chunked,
+}
+
+/// What decays a state before a token is written to it; `x` is `a + dt_bias`, and `decay` is of the head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DeltaDecay {
+    /// One number of a head, `exp(-decay * softplus(x))`.
+    Heads,
+    /// The same for each channel of a head's keys: row `i` of the state has its own (Kimi Team, "Kimi Linear", 2025).
+    Channels,
+    /// For each channel `exp(-bound * sigmoid(decay * x))`, which is never below `exp(-bound)`.
+    BoundedChannels {
+        /// Largest magnitude of a decay's logarithm.
+        bound: f32,
+    },
+}
+
+impl DeltaDecay {
+    /// Decays of a head whose keys have `key_dim` values.
+    pub fn of_head(self, key_dim: usize) -> usize {
+        match self {
+            Self::Heads => 1,
+            Self::Channels | Self::BoundedChannels { .. } => key_dim,
+        }
+    }
 }
 
 /// Inputs of the delta rule for a run of tokens of one sequence.
@@ -54,13 +79,15 @@ pub struct DeltaInputs<'a> {
     pub qk_stride: usize,
     /// Floats from one token of `v` to the next: `value_heads * value_dim` when dense.
     pub v_stride: usize,
-    /// `[tokens, value_heads]`: the decay is `exp(-decay * softplus(a + dt_bias))`.
+    /// What `a` and `dt_bias` are.
+    pub decays: DeltaDecay,
+    /// `[tokens, value_heads]`, or `[tokens, value_heads, key_dim]` where channels have decays of their own.
     pub a: &'a [f32],
     /// `[tokens, value_heads]`: the write strength is `sigmoid(b)`.
     pub b: &'a [f32],
     /// `[value_heads]`: `exp(A_log)`.
     pub decay: &'a [f32],
-    /// `[value_heads]`
+    /// `[value_heads]`, or `[value_heads, key_dim]`.
     pub dt_bias: &'a [f32],
 }
 
@@ -74,6 +101,10 @@ pub(crate) fn gates(
     let x = inputs.a[token * heads + head] + inputs.dt_bias[head];
     // softplus without overflow: log(1 + e^x) = max(x, 0) + log(1 + e^-|x|).
     let softplus = if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() };
-    let beta = 1.0 / (1.0 + (-inputs.b[token * heads + head]).exp());
-    (-inputs.decay[head] * softplus, beta)
+    (-inputs.decay[head] * softplus, strength(inputs, heads, token, head))
+}
+
+/// Write strength of one token and head.
+pub(crate) fn strength(inputs: &DeltaInputs<'_>, heads: usize, token: usize, head: usize) -> f32 {
+    1.0 / (1.0 + (-inputs.b[token * heads + head]).exp())
 }

@@ -43,7 +43,7 @@ pub use attention::{
 pub use compute::{
     ATTENTION_BYTES, Arithmetic, Compute, ComputeError, ComputeOptions, Isa, MatmulJob, Tokens,
 };
-pub use delta::{DeltaForm, DeltaInputs, DeltaShape};
+pub use delta::{DeltaDecay, DeltaForm, DeltaInputs, DeltaShape};
 pub use float::{
     bf16_from_f32, f16_from_f32, f32_from_bf16, f32_from_e4m3, f32_from_e8m0, f32_from_f16,
 };

@@ -5,7 +5,7 @@
 //! ([`store::format::config`]). What absent keys mean is declared there as well, by family, as the reference
 //! implementation has it.
 
-use kernels::KvType;
+use kernels::{DeltaDecay, KvType};
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
@@ -19,7 +19,7 @@ use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
     deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe,
-    gptoss, hy_v3, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
+    gptoss, hy_v3, kimi_linear, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 
@@ -232,8 +232,8 @@ pub enum OutputGate {
     Sigmoid,
 }
 
-/// Shape of the GatedDeltaNet layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Shape of the layers of the delta rule.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeltaConfig {
     /// Key (and query) heads.
     pub key_heads: usize,
@@ -249,12 +249,21 @@ pub struct DeltaConfig {
     pub convolution_kernel: usize,
     /// What the output is multiplied by, of its gate.
     pub gate: OutputGate,
+    /// What decays are of.
+    pub decay: DeltaDecay,
+    /// Width of the rows from which decays and output gates are made; without, they are made from the stream.
+    pub low_rank: Option<usize>,
 }
 
 impl DeltaConfig {
     /// Channels of the convolution: queries, keys and values side by side.
     pub fn channels(&self) -> usize {
         2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    }
+
+    /// Decays of a token.
+    pub fn decays(&self) -> usize {
+        self.value_heads * self.decay.of_head(self.key_dim)
     }
 
     /// Width of the output before its projection.
@@ -356,6 +365,7 @@ impl ModelConfig {
             Family::Dots1 => dots1::config(from)?,
             Family::Gemma4 => gemma4::config(from)?,
             Family::Qwen4Exp => qwen4exp::config(from)?,
+            Family::KimiLinear => kimi_linear::config(from)?,
         };
         config.check(from)?;
         Ok(config)

@@ -18,11 +18,7 @@ const LATENT_EPSILON: f32 = 1e-6;
 
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
-    let rotated = from.required(&keys::QK_ROPE_HEAD_DIM)?;
-    if !rotated.is_multiple_of(2) {
-        let found = format!("{rotated}, but values are rotated in pairs");
-        return Err(from.invalid(&keys::QK_ROPE_HEAD_DIM, found));
-    }
+    let rotated = shared_key(from)?;
     let factor = from.rotary_factor()?;
     if factor != 1.0 {
         let found = format!("{factor}, but this family rotates all of qk_rope_head_dim");
@@ -33,11 +29,34 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         rope.pairs = Pairs::Neighbours;
     }
     let rank = from.required(&keys::KV_LORA_RANK)?;
+    let attention = attention(from, rank, rope)?;
+    Ok(ModelConfig {
+        latent: Some(latent(from, rank, &rope)?),
+        ..plain::model(from, layers(from, Mixer::Latent)?, attention, experts(from)?)?
+    })
+}
+
+/// Values of the key that heads share.
+pub(super) fn shared_key(from: &Configuration) -> Result<usize, FormatError> {
+    let dims = from.required(&keys::QK_ROPE_HEAD_DIM)?;
+    if !dims.is_multiple_of(2) {
+        let found = format!("{dims}, but values are rotated in pairs");
+        return Err(from.invalid(&keys::QK_ROPE_HEAD_DIM, found));
+    }
+    Ok(dims)
+}
+
+/// Latent attention of these rows.
+pub(super) fn attention(
+    from: &Configuration,
+    rank: usize,
+    rope: Rope,
+) -> Result<AttentionConfig, FormatError> {
     without_biases(from)?;
-    let attention = AttentionConfig {
+    Ok(AttentionConfig {
         query_heads: from.required(&keys::NUM_ATTENTION_HEADS)?,
         key_value_heads: 1,
-        head_dim: rank + rotated,
+        head_dim: rank + rope.dims,
         rope,
         output_gate: false,
         head_norms: false,
@@ -47,14 +66,15 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
         sinks: false,
         values: Values::Projected,
         scale: None,
-    };
-    Ok(ModelConfig {
-        latent: Some(latent(from, rank, &rope)?),
-        ..plain::model(from, layers(from, Mixer::Latent)?, attention, experts(from)?)?
     })
 }
 
-fn latent(from: &Configuration, rank: usize, rope: &Rope) -> Result<LatentConfig, FormatError> {
+/// The shape of latent rows.
+pub(super) fn latent(
+    from: &Configuration,
+    rank: usize,
+    rope: &Rope,
+) -> Result<LatentConfig, FormatError> {
     let plain_dim = from.required(&keys::QK_NOPE_HEAD_DIM)?;
     let mut scale = ((plain_dim + rope.dims) as f64).powf(-0.5);
     if let (Some(yarn), Some(part)) = (&rope.yarn, from.get(&keys::ROPE_MSCALE_ALL)?) {

@@ -1,7 +1,12 @@
 //! GatedDeltaNet: a causal convolution and the gated delta rule over a fixed recurrent state
-//! (reference: transformers `Qwen3_5MoeGatedDeltaNet`; Yang et al., "Gated Delta Networks", 2024).
+//! (reference: transformers `Qwen3_5MoeGatedDeltaNet`; Yang et al., "Gated Delta Networks", 2024), and Kimi Delta
+//! Attention, where each channel of a key has a decay of its own (reference: transformers `KimiLinearDeltaAttention`;
+//! Kimi Team, "Kimi Linear", 2025). The second has matrices and convolutions of queries, keys and values apart; the
+//! state of a sequence is that of the first.
 
 use std::ops::Range;
+
+use kernels::DeltaDecay;
 
 use super::Around;
 use super::config::{DeltaConfig, ModelConfig, OutputGate};
@@ -10,21 +15,23 @@ use super::register::Register;
 use crate::EngineError;
 use crate::weights::{Catalog, MatrixId, VectorId, VectorRole};
 
-/// Weights of a GatedDeltaNet layer.
+/// Weights of a layer of the delta rule.
 pub struct DeltaNet {
-    /// `[channels, hidden]`: queries of all heads, keys of all heads, values of all heads.
-    pub query_key_value: MatrixId,
+    /// Queries of all heads, keys of all heads, values of all heads.
+    pub inputs: Inputs,
     /// `[value_heads * value_dim, hidden]`: the output gate.
-    pub z: MatrixId,
+    pub z: Factors,
     /// `[value_heads, hidden]`: write strength before its sigmoid.
     pub beta: MatrixId,
-    /// `[value_heads, hidden]`: decay before its softplus.
-    pub decay: MatrixId,
+    /// `[decays, hidden]`: decays before their function.
+    pub decay: Factors,
+    /// What they are of.
+    pub decays: DeltaDecay,
     /// `[channels, kernel]`, newest tap last.
     pub convolution: VectorId,
     /// `[value_heads]`, `exp(A_log)`, from its logarithm or its negative.
     pub decay_rate: VectorId,
-    /// `[value_heads]`, added before the softplus.
+    /// `[decays]`, added to decays before their function.
     pub decay_bias: VectorId,
     /// `[value_dim]`: the norm of each head's output, not zero-centred.
     pub norm: VectorId,
@@ -32,6 +39,38 @@ pub struct DeltaNet {
     pub output: MatrixId,
     /// What the output is multiplied by, of its gate.
     pub gate: OutputGate,
+}
+
+/// What queries, keys and values are products of.
+#[derive(Clone, Copy, Debug)]
+pub enum Inputs {
+    /// One matrix, `[channels, hidden]`.
+    Joined(MatrixId),
+    /// Three, `[key_heads * key_dim, hidden]` twice and `[value_heads * value_dim, hidden]`.
+    Apart([MatrixId; 3]),
+}
+
+/// A matrix, or the two whose product it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Factors {
+    /// `[rank, hidden]`, where there are two.
+    pub down: Option<MatrixId>,
+    /// `[rows, rank or hidden]`
+    pub up: MatrixId,
+}
+
+impl Factors {
+    /// Adds the products to those `of` the stream and to those behind them, through `low`.
+    fn products(self, low: Register, to: Register, of: &mut Vec<Product>, then: &mut Vec<Op>) {
+        let up = Product { matrix: self.up, to };
+        match self.down {
+            None => of.push(up),
+            Some(down) => {
+                of.push(Product { matrix: down, to: low });
+                then.push(Op::Linear { from: low, products: vec![up] });
+            }
+        }
+    }
 }
 
 /// Rows of one matrix among those of another, from first to last.
@@ -60,6 +99,15 @@ fn mixed_gates(shape: &DeltaConfig) -> (usize, [Rows; 2]) {
         (0..shape.key_heads).map(move |head| 2 * share * head + start).map(|at| at..at + share)
     };
     (2 * shape.value_heads, [of_heads(0).collect(), of_heads(share).collect()])
+}
+
+/// Declares `exp(A_log)` of each head.
+fn rate(prefix: &str, heads: usize, catalog: &mut Catalog<'_>) -> Result<VectorId, EngineError> {
+    let name = format!("{prefix}.A");
+    match catalog.has(&name) {
+        true => catalog.vector(&name, heads, VectorRole::Negative),
+        false => catalog.vector(&format!("{prefix}.A_log"), heads, VectorRole::Exponential),
+    }
 }
 
 impl DeltaNet {
@@ -94,20 +142,19 @@ impl DeltaNet {
                 catalog.matrix(&name("in_proj_a"), heads, hidden)?,
             ]
         };
+        let whole = |up| Factors { down: None, up };
         Ok(Self {
-            query_key_value,
-            z,
+            inputs: Inputs::Joined(query_key_value),
+            z: whole(z),
             beta,
-            decay,
+            decay: whole(decay),
+            decays: shape.decay,
             convolution: catalog.vector(
                 &name("conv1d"),
                 shape.channels() * shape.convolution_kernel,
                 VectorRole::Plain,
             )?,
-            decay_rate: match catalog.has(&name("A")) {
-                true => catalog.vector(&name("A"), heads, VectorRole::Negative)?,
-                false => catalog.vector(&name("A_log"), heads, VectorRole::Exponential)?,
-            },
+            decay_rate: rate(prefix, heads, catalog)?,
             decay_bias: catalog.vector(&name("dt_bias"), heads, VectorRole::Plain)?,
             norm: catalog.vector(&name("norm"), shape.value_dim, VectorRole::Plain)?,
             output: catalog.matrix(&name("out_proj"), hidden, width)?,
@@ -115,16 +162,72 @@ impl DeltaNet {
         })
     }
 
-    /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * silu(Wz x))` from what `around` reads.
+    /// Declares the tensors below `prefix` (`layers.N.self_attn`) of a layer whose queries, keys and values come from
+    /// matrices of their own, and decays and output gates from two matrices each with `rank` values between them.
+    ///
+    /// # Errors
+    /// The tensor that is missing or has another shape.
+    pub fn declare_apart(
+        config: &ModelConfig,
+        (shape, rank): (&DeltaConfig, usize),
+        prefix: &str,
+        catalog: &mut Catalog<'_>,
+    ) -> Result<Self, EngineError> {
+        let (hidden, heads, width) = (config.hidden, shape.value_heads, shape.value_width());
+        let keys = shape.key_heads * shape.key_dim;
+        let name = |part: &str| format!("{prefix}.{part}");
+        let mut matrix = |part: &str, rows: usize, columns: usize| {
+            catalog.matrix(&name(&format!("{part}_proj")), rows, columns)
+        };
+        let inputs =
+            [matrix("q", keys, hidden)?, matrix("k", keys, hidden)?, matrix("v", width, hidden)?];
+        let mut factors = |part: &str, rows: usize| -> Result<Factors, EngineError> {
+            let down = matrix(&format!("{part}_a"), rank, hidden)?;
+            Ok(Factors { down: Some(down), up: matrix(&format!("{part}_b"), rows, rank)? })
+        };
+        let (decay, z) = (factors("f", shape.decays())?, factors("g", width)?);
+        let (beta, output) = (matrix("b", heads, hidden)?, matrix("o", hidden, width)?);
+        let taps = shape.convolution_kernel;
+        let convolutions = [("q_conv1d", keys), ("k_conv1d", keys), ("v_conv1d", width)]
+            .map(|(part, channels)| (name(part), channels * taps));
+        Ok(Self {
+            inputs: Inputs::Apart(inputs),
+            z,
+            beta,
+            decay,
+            decays: shape.decay,
+            convolution: catalog.chained(&convolutions, VectorRole::Plain)?,
+            decay_rate: rate(prefix, heads, catalog)?,
+            decay_bias: catalog.vector(&name("dt_bias"), shape.decays(), VectorRole::Plain)?,
+            norm: catalog.vector(&name("o_norm"), shape.value_dim, VectorRole::Plain)?,
+            output,
+            gate: shape.gate,
+        })
+    }
+
+    /// `x += Wout (norm(delta_rule(conv(Wqkv x))) * gate(Wz x))` from what `around` reads.
     pub(super) fn ops(&self, around: &Around) -> Vec<Op> {
-        use Register::{Beta, Context, Decay, Mixed, Normed, Z};
-        let products =
-            [(self.query_key_value, Mixed), (self.z, Z), (self.beta, Beta), (self.decay, Decay)];
+        use Register::{
+            Beta, Context, Decay, DecayLow, GateLow, Key, Mixed, Normed, Query, Value, Z,
+        };
+        let from = [Query, Key, Value];
+        let (mut products, mut then) = match self.inputs {
+            Inputs::Joined(matrix) => (vec![Product { matrix, to: Mixed }], Vec::new()),
+            Inputs::Apart(matrices) => {
+                let products = matrices.into_iter().zip(from).map(Product::from);
+                (products.collect(), vec![Op::Join { from, to: Mixed }])
+            }
+        };
+        self.z.products(GateLow, Z, &mut products, &mut then);
+        products.push(Product { matrix: self.beta, to: Beta });
+        self.decay.products(DecayLow, Decay, &mut products, &mut then);
         let mut ops = around.open();
+        ops.push(Op::Linear { from: Normed, products });
+        ops.extend(then);
+        let (decay_rate, decay_bias) = (self.decay_rate, self.decay_bias);
         ops.extend([
-            Op::Linear { from: Normed, products: products.map(Product::from).to_vec() },
             Op::Convolve { weight: self.convolution },
-            Op::DeltaRule { decay_rate: self.decay_rate, decay_bias: self.decay_bias },
+            Op::DeltaRule { decay_rate, decay_bias, decay: self.decays },
             Op::GatedNorm { weight: self.norm, gate: self.gate },
         ]);
         ops.extend(around.close(Context, self.output));

@@ -28,6 +28,7 @@ pub mod head;
 mod hy_v3;
 pub mod hyper_connections;
 pub mod index;
+mod kimi_linear;
 pub mod latent;
 mod minimax_m2;
 pub mod mixture;
@@ -221,7 +222,14 @@ fn declare_layer(
             CompressedAttention::declare(config, shape, &prefix, catalog)?.ops(site, norm)
         }
         (Mixer::DeltaNet, Some(shape), _) => {
-            DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?.ops(&around)
+            let delta = match shape.low_rank {
+                None => DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?,
+                Some(rank) => {
+                    let shape = (shape, rank);
+                    DeltaNet::declare_apart(config, shape, &name("self_attn"), catalog)?
+                }
+            };
+            delta.ops(&around)
         }
         (Mixer::Latent, _, Some(shape)) => {
             let prefix = name("self_attn");

@@ -4,6 +4,7 @@
 //! A device says for each operation whether it computes it ([`Program::check`]), and turns the list into its own
 //! launches when the model is loaded: one for each operation, or one for several that follow each other.
 
+use kernels::DeltaDecay;
 use store::LayerId;
 
 use super::compressed_attention::CompressedAttention;
@@ -171,12 +172,21 @@ pub enum Op {
         /// `[channels, kernel]`
         weight: VectorId,
     },
+    /// `to` = the rows of several registers, one behind the other.
+    Join {
+        /// In this order.
+        from: [Register; 3],
+        /// As wide as all of them.
+        to: Register,
+    },
     /// `Context` = gated delta rule of `Convolved`, `Beta`, `Decay`; updates the layer's state.
     DeltaRule {
         /// `[value_heads]`
         decay_rate: VectorId,
-        /// `[value_heads]`
+        /// `[value_heads]`, or `[value_heads, key_dim]` where channels have decays of their own.
         decay_bias: VectorId,
+        /// What decays are of.
+        decay: DeltaDecay,
     },
     /// `Context` = RMS norm of each head of `Context`, times a function of `Z`.
     GatedNorm {
@@ -263,7 +273,9 @@ impl Op {
             Self::AttendRows { .. } => "latent attention to chosen rows",
             Self::SigmoidGate { .. } => "sigmoid gate",
             Self::Convolve { .. } => "convolution",
-            Self::DeltaRule { .. } => "delta rule",
+            Self::Join { .. } => "joining of rows",
+            Self::DeltaRule { decay: DeltaDecay::Heads, .. } => "delta rule",
+            Self::DeltaRule { .. } => "delta rule with decays by channel",
             Self::GatedNorm { .. } => "gated norm of heads",
             Self::GatherRows { .. } => "rows of n-grams",
             Self::MixNgrams(_) => "mixing of n-grams into residual streams",
@@ -299,6 +311,7 @@ impl Op {
                 format!("{name} {from:?} -> {to:?}")
             }
             Self::AddBias { register, .. } => format!("{name} {register:?}"),
+            Self::Join { from, to } => format!("{name} {from:?} -> {to:?}"),
             Self::NormRotate { heads, .. }
             | Self::NormHeads { heads, .. }
             | Self::Rotate { heads } => format!("{name} {heads:?}"),

@@ -1,6 +1,7 @@
 //! Qwen3.5-MoE and Qwen3.6-MoE: GatedDeltaNet and gated attention (usually 3 to 1), an expert layer with
 //! a shared expert everywhere, zero-centred norms (reference: transformers `modeling_qwen3_5_moe.py`).
 
+use kernels::DeltaDecay;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
@@ -68,6 +69,8 @@ pub(super) fn read(
             value_dim: from.required(&keys::LINEAR_VALUE_HEAD_DIM)?,
             convolution_kernel: from.required(&keys::LINEAR_CONV_KERNEL_DIM)?,
             gate: OutputGate::Silu,
+            decay: DeltaDecay::Heads,
+            low_rank: None,
         }),
         ..plain::model(from, mixers(from, family, layers)?, attention, moe)?
     })

@@ -1,6 +1,6 @@
 //! The buffers that the operations of a layer read and write, and how wide a model makes them.
 
-use super::config::{AttentionConfig, Mixer, ModelConfig};
+use super::config::{AttentionConfig, DeltaConfig, Mixer, ModelConfig};
 use super::index::IndexForm;
 
 /// An activation buffer of the running batch, one row per token.
@@ -12,7 +12,8 @@ pub enum Register {
     Normed,
     /// Queries and gates as projected, per head query then gate: `2 * query_heads * head_dim`.
     QueryGate,
-    /// Queries, `query_heads * head_dim`; in latent attention per head plain and rotated values.
+    /// Queries, `query_heads * head_dim`; in latent attention per head plain and rotated values. Before they are joined
+    /// in `Mixed`, queries, keys and values of the delta rule by channel are in this register and the two like it.
     Query,
     /// Output gates, as wide as the queries.
     Gate,
@@ -30,8 +31,10 @@ pub enum Register {
     Z,
     /// Delta rule: write strengths before the sigmoid, one per value head.
     Beta,
-    /// Delta rule: decays before the softplus, one per value head.
+    /// Delta rule: decays before their function, one per value head or per channel of its keys.
     Decay,
+    /// Delta rule: the row between the two matrices of decays.
+    DecayLow,
     /// Compressed attention: queries between their two matrices.
     QueryLow,
     /// Latent and compressed attention: the row from which queries are made.
@@ -56,7 +59,7 @@ pub enum Register {
     StreamsNormed,
     /// A value for each value of the streams: gates, keys of n-grams, what a convolution sees.
     StreamValues,
-    /// Gated streams: the row between the two matrices of a gate.
+    /// Gated streams, and output gates of the delta rule by channel: the row between the two matrices of a gate.
     GateLow,
     /// Gated streams: what each takes of a block's output, before the sigmoid.
     Inject,
@@ -89,9 +92,18 @@ impl Register {
                 latent.query_rank.unwrap_or(0),
             ),
         };
-        let (channels, values, heads) = match &config.delta {
-            Some(delta) => (delta.channels(), delta.value_width(), delta.value_heads),
-            None => (0, 0, 0),
+        let (channels, values, heads, decays) = match &config.delta {
+            Some(delta) => {
+                (delta.channels(), delta.value_width(), delta.value_heads, delta.decays())
+            }
+            None => (0, 0, 0, 0),
+        };
+        // Where they come from matrices of their own.
+        let (low, apart) = match &config.delta {
+            Some(DeltaConfig { low_rank: Some(low), key_heads, key_dim, .. }) => {
+                (*low, [key_heads * key_dim, values])
+            }
+            _ => (0, [0; 2]),
         };
         let gate = if attention.output_gate { queries } else { 0 };
         let optional = |used: bool| if used { config.hidden } else { 0 };
@@ -101,16 +113,18 @@ impl Register {
             (Self::Residual, streams * config.hidden),
             (Self::Normed, config.hidden),
             (Self::QueryGate, 2 * gate),
-            (Self::Query, queries),
+            (Self::Query, queries.max(apart[0])),
             (Self::Gate, gate),
-            (Self::Key, keys),
-            (Self::Value, if latent_values.is_some() { 0 } else { keys }),
+            (Self::Key, keys.max(apart[0])),
+            (Self::Value, if latent_values.is_some() { apart[1] } else { keys.max(apart[1]) }),
             (Self::Context, latent_values.unwrap_or(queries).max(values)),
             (Self::Mixed, channels),
             (Self::Convolved, channels),
             (Self::Z, values),
             (Self::Beta, heads),
-            (Self::Decay, heads),
+            (Self::Decay, decays),
+            (Self::DecayLow, low),
+            (Self::GateLow, low),
             (Self::QueryLatent, query_latent),
             (Self::Branch, optional(config.stream.sandwich)),
             (Self::RouterInput, optional(config.moe.router_norm)),

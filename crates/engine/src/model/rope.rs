@@ -93,6 +93,11 @@ impl Rope {
         Ok(Self { theta, dims, pairs, turning: dims / 2, yarn })
     }
 
+    /// `dims` values of which none turns.
+    pub fn still(dims: usize) -> Self {
+        Self { theta: 1.0, dims, pairs: Pairs::Halves, turning: 0, yarn: None }
+    }
+
     /// `theta^(-2j / dims)` for each pair that turns, rounded to f32 once, as the reference does; zero for the others.
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         let exponent = |pair: usize| (2 * pair) as f32 / self.dims as f32;

@@ -3,7 +3,7 @@
 
 use kernels::Compute;
 use store::format::config::keys;
-use store::format::{Configuration, FormatError};
+use store::format::{Configuration, Family, FormatError};
 
 /// How a router's logits become a choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -166,9 +166,13 @@ impl Groups {
         (experts, k): (usize, usize),
     ) -> Result<(), FormatError> {
         let Self { count, kept } = self;
+        let of_groups = match from.supported_family()? {
+            Family::KimiLinear => &keys::NUM_EXPERT_GROUP,
+            _ => &keys::N_GROUP,
+        };
         if !(1..=64).contains(&count) || !experts.is_multiple_of(count) {
             let found = format!("{count} groups of {experts} experts");
-            return Err(from.invalid(&keys::N_GROUP, found));
+            return Err(from.invalid(of_groups, found));
         }
         if kept > count || k > kept * (experts / count) {
             let found = format!("{kept} of {count} groups, and {k} experts are chosen in them");

@@ -327,6 +327,7 @@ fn every_token_finds_what_the_tokens_before_it_left() {
         "dsv4-calm-hf",
         "gemma4-calm-hf",
         "flash-next-calm-hf",
+        "kimi-linear-calm-hf",
     ] {
         let layout = layout(case);
         let mut state = 0x5eed_u64;

@@ -120,7 +120,10 @@ impl Catalog<'_> {
 
     fn load_vectors(&self) -> Result<Vec<Vec<f32>>, EngineError> {
         let wanted = self.vectors.iter().filter(|vector| self.loads(vector.part));
-        let extents: Vec<Extent> = wanted.map(|vector| vector.extent).collect();
+        let extents = wanted.flat_map(|vector| {
+            std::iter::once(vector.extent).chain(vector.behind.iter().map(|(.., extent)| *extent))
+        });
+        let extents: Vec<Extent> = extents.collect();
         let mut goes_on = |_| ControlFlow::Continue(());
         let small =
             Trunk::load(self.checkpoint, &extents, LoadMode::Read, self.checked, &mut goes_on)
@@ -130,7 +133,7 @@ impl Catalog<'_> {
             if !self.loads(place.part) {
                 return Ok(Vec::new());
             }
-            let vector = decode(place, small.bytes(place.extent), zero_centred);
+            let vector = decode(place, &|extent| small.bytes(extent), zero_centred);
             match vector.iter().position(|value| !value.is_finite()) {
                 None => Ok(vector),
                 Some(index) => {
@@ -204,10 +207,20 @@ pub(super) fn stopped(error: TrunkError) -> EngineError {
     }
 }
 
-fn decode(place: &VectorPlace, bytes: &[u8], zero_centred: bool) -> Vec<f32> {
+fn decode<'t>(
+    place: &VectorPlace,
+    bytes: &dyn Fn(Extent) -> &'t [u8],
+    zero_centred: bool,
+) -> Vec<f32> {
     let (first, step) = place.every;
-    let places = (first..).step_by(step).take(place.length);
-    let mut values: Vec<f32> = places.map(|index| place.float.decode(bytes, index)).collect();
+    let behind: usize = place.behind.iter().map(|(count, ..)| count).sum();
+    let places = (first..).step_by(step).take(place.length - behind);
+    let own = bytes(place.extent);
+    let mut values: Vec<f32> = places.map(|index| place.float.decode(own, index)).collect();
+    for &(count, float, extent) in &place.behind {
+        let more = bytes(extent);
+        values.extend((0..count).map(|index| float.decode(more, index)));
+    }
     match place.role {
         VectorRole::Norm if zero_centred => values.iter_mut().for_each(|value| *value += 1.0),
         VectorRole::Exponential => values.iter_mut().for_each(|value| *value = value.exp()),

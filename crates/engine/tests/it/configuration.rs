@@ -41,6 +41,7 @@ fn models(folder: &Path) -> Vec<PathBuf> {
         "deepseek-calm-hf",
         "dsv32-calm-hf",
         "glm5-calm-hf",
+        "kimi-linear-calm-hf",
         "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use engine::model::config::{Family, FeedForward, ModelConfig};
+use engine::model::config::{Family, FeedForward, Mixer, ModelConfig};
 use engine::model::rope::Pairs;
 use engine::model::router::{Groups, Score};
 use serde_json::{Value, json};
@@ -250,4 +250,63 @@ fn solar_open_rotates_whole_heads_and_ignores_the_key_of_norms() {
     assert!(model.attention.rope.yarn.is_some());
     assert_eq!(dense_layers(&model), [false; 3]);
     assert_eq!((model.moe.shared_intermediate, model.moe.router.normalise), (Some(32), true));
+}
+
+#[test]
+fn kimi_linear_lists_its_layers_from_one() {
+    let lists = |delta: Value, attention: Value| {
+        json!({
+            "kda_layers": delta, "full_attn_layers": attention, "num_heads": 3, "head_dim": 16,
+            "short_conv_kernel_size": 4,
+        })
+    };
+    let config = with(json!({
+        "model_type": "kimi_linear", "intermediate_size": 96, "moe_intermediate_size": 32,
+        "num_experts": 8, "num_experts_per_token": 3, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 16, "linear_attn_config": lists(json!([1, 2]), json!([3])),
+    }));
+    let needed = [
+        "intermediate_size",
+        "moe_intermediate_size",
+        "num_experts",
+        "num_experts_per_token",
+        "kv_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "v_head_dim",
+        "linear_attn_config",
+    ];
+    let refused = [
+        ("mla_use_nope", json!(false)),
+        ("moe_router_activation_func", json!("softmax")),
+        ("attention_bias", json!(true)),
+        ("qk_rope_head_dim", json!(7)),
+        ("layer_types", json!(["full_attention", "linear_attention", "linear_attention"])),
+        ("max_position_embeddings", json!(null)),
+    ];
+    let model = check(&config, &needed, &refused);
+    let mixers: Vec<Mixer> = model.layers.iter().map(|layer| layer.mixer).collect();
+    assert_eq!(mixers, [Mixer::DeltaNet, Mixer::DeltaNet, Mixer::Latent]);
+    assert_eq!(dense_layers(&model), [true, false, false]);
+    let delta = model.delta.unwrap();
+    assert_eq!((delta.decays(), delta.low_rank, delta.channels()), (48, Some(16), 144));
+    assert_eq!(model.attention.rope.inverse_frequencies(), [0.0; 4]);
+    assert_eq!((model.max_positions, model.moe.shared_intermediate), (1 << 20, Some(32)));
+    let groups = Groups { count: 1, kept: 1 };
+    assert_eq!(model.moe.router.score, Score::Sigmoid { groups, scale: 2.446 });
+    for (delta, attention, key) in [
+        (json!([1, 2]), json!([4]), "full_attn_layers"),
+        (json!([1, 2]), json!([2, 3]), "full_attn_layers"),
+        (json!([1]), json!([3]), "kda_layers"),
+        (json!([0, 1, 2]), json!([3]), "kda_layers"),
+    ] {
+        let mut other = config.clone();
+        other["linear_attn_config"] = lists(delta, attention);
+        assert!(read(&other).unwrap_err().contains(key), "{key}");
+    }
+    let mut longer = config.clone();
+    longer["model_max_length"] = json!(4096);
+    assert_eq!(read(&longer).unwrap().max_positions, 4096);
+    longer["max_position_embeddings"] = json!(8192);
+    assert!(read(&longer).unwrap_err().contains("model_max_length"));
 }

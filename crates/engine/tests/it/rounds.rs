@@ -20,7 +20,7 @@ use text::sampling::SamplingOptions;
 use processor::{engine_of, file_of};
 use sequences::{bits, feed, text};
 
-const CASES: [&str; 16] = [
+const CASES: [&str; 17] = [
     "qwen35-calm-hf",
     "qwen35-hf",
     "qwen35-calm-mlx-mixed",
@@ -37,6 +37,7 @@ const CASES: [&str; 16] = [
     "qwen3next-calm-hf+head",
     "dsv32-calm-hf",
     "glm5-calm-hf",
+    "kimi-linear-calm-hf",
 ];
 pub(crate) const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.

@@ -14,7 +14,7 @@ use engine::stages::{Collected, Ended, Ticket};
 use crate::processor::{Sizes, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [(&str, &[usize]); 8] = [
+const CASES: [(&str, &[usize]); 9] = [
     ("qwen35-calm-mlx-mixed", &[1, 3]),
     ("dsv4-calm-hf", &[2]),
     ("flash-next-calm-hf", &[1, 2]),
@@ -22,6 +22,7 @@ const CASES: [(&str, &[usize]); 8] = [
     ("deepseek-calm-hf", &[1, 2]),
     ("dsv32-calm-hf", &[1, 2]),
     ("glm5-calm-hf", &[1]),
+    ("kimi-linear-calm-hf", &[2]),
     ("demo", &[4, 8]),
 ];
 

@@ -53,6 +53,7 @@ fn unquantised_weights_agree_to_1e_5() {
         "glm5-calm-hf",
         "dsv4-calm-hf",
         "gemma4-calm-hf",
+        "kimi-linear-calm-hf",
     ] {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
@@ -90,6 +91,7 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         ("deepseek-calm-hf", 1),
         ("dsv32-calm-hf", 0),
         ("glm5-calm-hf", 0),
+        ("kimi-linear-calm-hf", 0),
         ("glm-flash-calm-mlxlm-4bit", 1),
         ("qwen35-calm-mlx-mixed", 0),
         ("qwen35-calm-mlxlm-4bit", 0),

@@ -5,7 +5,7 @@ use crate::support;
 
 use support::Scored;
 
-const CASES: [&str; 12] = [
+const CASES: [&str; 13] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
@@ -18,6 +18,7 @@ const CASES: [&str; 12] = [
     "dsv32-calm-hf",
     "glm5-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
+    "kimi-linear-calm-hf",
 ];
 
 #[test]

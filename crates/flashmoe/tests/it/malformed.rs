@@ -89,12 +89,12 @@ fn what_only_the_engine_can_know() {
         ("another family", &["model_type", "llama", "supported families", "qwen3_5_moe"], |f| {
             set(f, "model_type", json!("llama"));
         }),
-        ("a known family", &["model_type", "Kimi-Linear", "supported families"], |f| {
+        ("a known family", &["model_type", "Llama 4", "supported families"], |f| {
             // Its experts have other keys and names; neither may be blamed.
             let text = fs::read_to_string(f.join("config.json")).unwrap();
             let text = text.replace("\"num_experts\"", "\"n_routed_experts\"");
             fs::write(f.join("config.json"), text).unwrap();
-            set(f, "model_type", json!("kimi_linear"));
+            set(f, "model_type", json!("llama4"));
         }),
         ("no family", &["model_type"], |f| {
             fs::write(

@@ -91,6 +91,11 @@ fn the_shapes_of_other_families_open() {
             &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
         ),
         ("tiny-minimax", &["--experts", "4bit"]),
+        ("tiny-kimi", &["--experts", "4bit"]),
+        (
+            "tiny-kimi",
+            &["--layout", "native", "--experts", "q8_0", "--trunk", "bf16", "--layers", "9"],
+        ),
         ("tiny-flash-next", &["--experts", "4bit"]),
         ("tiny-flash-next", &["--experts", "bf16", "--trunk", "bf16"]),
     ] {

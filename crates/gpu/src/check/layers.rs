@@ -1,6 +1,6 @@
 //! What is not a product: norms, heads, attention, the delta rule, gates, the router.
 
-use kernels::{AttentionExtras, DeltaForm, DeltaInputs, DeltaShape};
+use kernels::{AttentionExtras, DeltaDecay, DeltaForm, DeltaInputs, DeltaShape};
 
 use super::reference::{Attended, reference};
 use super::*;
@@ -249,6 +249,7 @@ fn deltas(
         v: &x[2 * keys..],
         qk_stride: value_heads * key_dim,
         v_stride: channels,
+        decays: DeltaDecay::Heads,
         a: &a,
         b: &b,
         decay: &rate,

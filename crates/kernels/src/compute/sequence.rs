@@ -1,7 +1,7 @@
 //! The operations of [`Compute`] that carry a recurrent state along a sequence: convolution, delta rule.
 
 use super::{Compute, Parts};
-use crate::delta::{DeltaForm, DeltaInputs, DeltaShape};
+use crate::delta::{DeltaDecay, DeltaForm, DeltaInputs, DeltaShape};
 use crate::generic::delta::{DeltaTask, MAX_KEY_DIM};
 use crate::generic::elementwise::{ConvolutionTask, STRIP};
 use crate::lanes::LANES;
@@ -85,13 +85,14 @@ impl Compute {
         assert!(inputs.q.len() >= qk && inputs.k.len() >= qk, "delta_rule: q and k, {qk} floats");
         let v = need(inputs.v_stride, row);
         assert!(inputs.v.len() >= v, "delta_rule: v, {v} floats");
-        assert_eq!(inputs.a.len(), tokens * value_heads, "delta_rule: a");
+        let decays = value_heads * inputs.decays.of_head(key_dim);
+        assert_eq!(inputs.a.len(), tokens * decays, "delta_rule: a");
         assert_eq!(inputs.b.len(), tokens * value_heads, "delta_rule: b");
         assert_eq!(inputs.decay.len(), value_heads, "delta_rule: decay");
-        assert_eq!(inputs.dt_bias.len(), value_heads, "delta_rule: dt_bias");
-        let kernel = match form {
-            DeltaForm::Step => self.table.delta_step,
-            DeltaForm::Chunked => self.table.delta_chunked,
+        assert_eq!(inputs.dt_bias.len(), decays, "delta_rule: dt_bias");
+        let kernel = match (form, inputs.decays) {
+            (DeltaForm::Chunked, DeltaDecay::Heads) => self.table.delta_chunked,
+            _ => self.table.delta_step,
         };
         let per_head = state.len() / value_heads;
         let (state, out) = (Parts::new(state), Parts::new(out));

@@ -5,14 +5,17 @@
 //! `w = S^T q` of the old state, `d = beta (v - e^g u)` and `o = e^g w + (q . k) d`.
 //! Sixteen columns of the state at a time: they are independent, and 8 KiB stay in the cache.
 //!
+//! Where channels of keys have decays of their own, `S *= e^g` is of rows: then `u` and `w` are sums with `e^g k` and
+//! `e^g q`, and nothing else is decayed.
+//!
 //! The chunked form is the same recurrence for 64 tokens at once (WY representation): within a
 //! chunk the `d` of all tokens solve a unit lower triangular system.
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
-use crate::delta::{DeltaInputs, DeltaShape, gates};
+use crate::delta::{DeltaDecay, DeltaInputs, DeltaShape, gates, strength};
 use crate::generic::elementwise::{load, store};
-use crate::lanes::{LANES, Lanes};
+use crate::lanes::{LANES, Lanes, exp, sigmoid, softplus};
 
 /// Largest dimension of a key head: one normalised q and k live on the stack.
 pub(crate) const MAX_KEY_DIM: usize = 256;
@@ -49,6 +52,31 @@ impl DeltaTask<'_> {
         unsafe {
             normalise::<L>(&self.inputs.q[at..at + key_dim], (key_dim as f32).sqrt().recip(), q);
             normalise::<L>(&self.inputs.k[at..at + key_dim], 1.0, k);
+        }
+    }
+
+    /// Decays of the channels of a token's key.
+    #[inline(always)]
+    unsafe fn channel_decays<L: Lanes>(&self, token: usize, decays: &mut [f32]) {
+        let (inputs, key_dim) = (self.inputs, self.shape.key_dim);
+        let first = (token * self.shape.value_heads + self.head) * key_dim;
+        let a = &inputs.a[first..first + key_dim];
+        let bias = &inputs.dt_bias[self.head * key_dim..(self.head + 1) * key_dim];
+        // SAFETY: all accesses are within the equally long slices.
+        unsafe {
+            let rate = L::splat(inputs.decay[self.head]);
+            for at in (0..key_dim).step_by(LANES) {
+                let n = (key_dim - at).min(LANES);
+                let a: L = load(a.as_ptr().add(at), n);
+                let x = a.add(load(bias.as_ptr().add(at), n));
+                let g = match inputs.decays {
+                    DeltaDecay::BoundedChannels { bound } => {
+                        L::splat(bound).mul(sigmoid(rate.mul(x)))
+                    }
+                    DeltaDecay::Heads | DeltaDecay::Channels => rate.mul(softplus(x)),
+                };
+                store(exp(L::splat(0.0).sub(g)), decays.as_mut_ptr().add(at), n);
+            }
         }
     }
 
@@ -167,14 +195,61 @@ unsafe fn read<L: Lanes>(state: *const f32, q: &[f32], k: &[f32]) -> (L, L) {
     }
 }
 
-/// What the tokens of a piece share over all blocks.
-struct Steps {
+/// What the tokens of a piece share over all blocks; `C` is [`STEPS`] where channels have decays of their own, else 0.
+struct Steps<const C: usize> {
+    /// What is summed over the state, times the decays of channels.
     qs: [[f32; MAX_KEY_DIM]; STEPS],
     ks: [[f32; MAX_KEY_DIM]; STEPS],
-    /// q . k, decay, beta of each token.
+    /// q . k, decay of the head, beta of each token.
     factors: [[f32; 3]; STEPS],
+    /// Decays of channels.
+    decays: [[f32; MAX_KEY_DIM]; C],
+    /// Keys as they are written.
+    written: [[f32; MAX_KEY_DIM]; C],
     first: usize,
     count: usize,
+}
+
+impl<const C: usize> Steps<C> {
+    /// Sets token `i` of the piece.
+    #[inline(always)]
+    unsafe fn set<L: Lanes>(&mut self, task: &DeltaTask<'_>, i: usize) {
+        let (token, heads) = (self.first + i, task.shape.value_heads);
+        let key_dim = task.shape.key_dim;
+        let (q, k) = (&mut self.qs[i][..key_dim], &mut self.ks[i][..key_dim]);
+        // SAFETY: passed on to the caller; slices have the length of the head.
+        unsafe {
+            task.query_and_key::<L>(token, q, k);
+            let product = dot::<L>(q, k);
+            if C == 0 {
+                let (g, beta) = gates(task.inputs, heads, token, task.head);
+                self.factors[i] = [product, g.exp(), beta];
+                return;
+            }
+            self.factors[i] = [product, 1.0, strength(task.inputs, heads, token, task.head)];
+            let (decays, written) = (&mut self.decays[i], &mut self.written[i]);
+            task.channel_decays::<L>(token, &mut decays[..key_dim]);
+            written[..key_dim].copy_from_slice(k);
+            for at in 0..key_dim {
+                q[at] *= decays[at];
+                k[at] *= decays[at];
+            }
+        }
+    }
+
+    /// What row `at` of the state takes of token `i`: its element of the key, and its decay, `decay` where heads have
+    /// one.
+    #[inline(always)]
+    unsafe fn update<L: Lanes>(&self, i: usize, at: usize, decay: L) -> (L, L) {
+        // SAFETY: the caller vouches for `i < STEPS` and `at < MAX_KEY_DIM`; rows by channel are STEPS or not asked.
+        unsafe {
+            if C == 0 {
+                return (L::splat(*self.ks.get_unchecked(i).get_unchecked(at)), decay);
+            }
+            let written = *self.written.get_unchecked(i).get_unchecked(at);
+            (L::splat(written), L::splat(*self.decays.get_unchecked(i).get_unchecked(at)))
+        }
+    }
 }
 
 /// Token by token.
@@ -184,36 +259,48 @@ struct Steps {
 /// The instruction set is available, `key_dim <= MAX_KEY_DIM`, slices have the lengths of the shape.
 #[inline(always)]
 pub(crate) unsafe fn step<L: Lanes>(task: &mut DeltaTask<'_>) {
-    let key_dim = task.shape.key_dim;
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match task.inputs.decays {
+            DeltaDecay::Heads => step_pieces::<L, 0>(task),
+            DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. } => {
+                step_pieces::<L, STEPS>(task);
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`step`].
+#[inline(always)]
+unsafe fn step_pieces<L: Lanes, const C: usize>(task: &mut DeltaTask<'_>) {
     // A few tokens at a time and blocks outside: the block stays in the first-level cache while the
     // tokens pass over it, instead of the whole head being walked once per token.
-    let mut steps = Steps {
+    let mut steps = Steps::<C> {
         qs: [[0.0; MAX_KEY_DIM]; STEPS],
         ks: [[0.0; MAX_KEY_DIM]; STEPS],
         factors: [[0.0; 3]; STEPS],
+        decays: [[0.0; MAX_KEY_DIM]; C],
+        written: [[0.0; MAX_KEY_DIM]; C],
         first: 0,
         count: 0,
     };
     for start in (0..task.tokens).step_by(STEPS) {
         (steps.first, steps.count) = (start, (task.tokens - start).min(STEPS));
         for i in 0..steps.count {
-            let (g, beta) = gates(task.inputs, task.shape.value_heads, start + i, task.head);
-            let (q, k) = (&mut steps.qs[i][..key_dim], &mut steps.ks[i][..key_dim]);
-            // SAFETY: passed on to the caller; slices have the length of the head.
-            unsafe {
-                task.query_and_key::<L>(start + i, q, k);
-                steps.factors[i] = [dot::<L>(q, k), g.exp(), beta];
-            }
+            // SAFETY: passed on to the caller.
+            unsafe { steps.set::<L>(task, i) };
         }
         let (blocks, mut block) = (task.shape.column_blocks(), 0);
         // SAFETY: passed on to the caller.
         unsafe {
             while L::WIDE && block + 2 <= blocks {
-                step_blocks::<L, 2>(task, &steps, block);
+                step_blocks::<L, 2, C>(task, &steps, block);
                 block += 2;
             }
             for block in block..blocks {
-                step_blocks::<L, 1>(task, &steps, block);
+                step_blocks::<L, 1, C>(task, &steps, block);
             }
         }
     }
@@ -225,9 +312,9 @@ pub(crate) unsafe fn step<L: Lanes>(task: &mut DeltaTask<'_>) {
 ///
 /// As for [`step`].
 #[inline(always)]
-unsafe fn step_blocks<L: Lanes, const N: usize>(
+unsafe fn step_blocks<L: Lanes, const N: usize, const C: usize>(
     task: &mut DeltaTask<'_>,
-    steps: &Steps,
+    steps: &Steps<C>,
     block: usize,
 ) {
     let (key_dim, n) = (task.shape.key_dim, steps.count);
@@ -261,12 +348,12 @@ unsafe fn step_blocks<L: Lanes, const N: usize>(
                 d[b] = beta.mul(rows[i][b].sub(decay.mul(u)));
                 rows[i][b] = qk.mul_add(d[b], decay.mul(w));
             }
-            let k = &steps.ks[i][..key_dim];
             if !L::WIDE || i + 1 == n {
                 for b in 0..N {
-                    for (row, &k) in k.iter().enumerate() {
-                        let row = state[b].add(row * LANES);
-                        d[b].mul_add(L::splat(k), L::load(row).mul(decay)).store(row);
+                    for at in 0..key_dim {
+                        let (k, decay) = steps.update(i, at, decay);
+                        let row = state[b].add(at * LANES);
+                        d[b].mul_add(k, L::load(row).mul(decay)).store(row);
                     }
                 }
                 if i + 1 == n {
@@ -279,11 +366,10 @@ unsafe fn step_blocks<L: Lanes, const N: usize>(
                 continue;
             }
             // Where registers suffice: the update of this token and the sums of the next in one pass.
-            let k = k.as_ptr();
             let (next_k, next_q) = (steps.ks[i + 1].as_ptr(), steps.qs[i + 1].as_ptr());
             let mut next = [Sums::<L>::zero(); N];
             rows!(key_dim, |at, sum| {
-                let own = L::splat(*k.add(at));
+                let (own, decay) = steps.update(i, at, decay);
                 let (k, q) = (L::splat(*next_k.add(at)), L::splat(*next_q.add(at)));
                 for b in 0..N {
                     let place = state[b].add(at * LANES);

@@ -4,7 +4,7 @@
 use crate::common;
 
 use common::{Random, close, compute, everywhere, wide};
-use kernels::{Arithmetic, DeltaForm, DeltaInputs, DeltaShape};
+use kernels::{Arithmetic, DeltaDecay, DeltaForm, DeltaInputs, DeltaShape};
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
@@ -176,13 +176,26 @@ fn delta_reference(shape: &DeltaShape, inputs: &DeltaInputs<'_>, tokens: usize) 
                 x.iter().map(|x| x / norm).collect::<Vec<f64>>()
             };
             let (q, k) = (normal(inputs.q), normal(inputs.k));
-            let a = f64::from(inputs.a[t * value_heads + head] + inputs.dt_bias[head]);
-            let decay = (-f64::from(inputs.decay[head]) * a.exp().ln_1p()).exp();
+            // One for each row of the state, or the same for all.
+            let each = inputs.decays.of_head(key_dim);
+            let rate = f64::from(inputs.decay[head]);
+            let decay = |row: usize| {
+                let channel = head * each + row % each;
+                let x = f64::from(inputs.a[t * value_heads * each + channel]);
+                let x = x + f64::from(inputs.dt_bias[channel]);
+                match inputs.decays {
+                    DeltaDecay::BoundedChannels { bound } => {
+                        (-f64::from(bound) * sigmoid(rate * x)).exp()
+                    }
+                    DeltaDecay::Heads | DeltaDecay::Channels => (-rate * x.exp().ln_1p()).exp(),
+                }
+            };
+            let decays: Vec<f64> = (0..key_dim).map(decay).collect();
             let beta = sigmoid(f64::from(inputs.b[t * value_heads + head]));
             for j in 0..value_dim {
                 let v = f64::from(inputs.v[t * inputs.v_stride + head * value_dim + j]);
                 let column = |i: usize| i * value_dim + j;
-                (0..key_dim).for_each(|i| s[column(i)] *= decay);
+                (0..key_dim).for_each(|i| s[column(i)] *= decays[i]);
                 let read: f64 = (0..key_dim).map(|i| s[column(i)] * k[i]).sum();
                 let d = beta * (v - read);
                 (0..key_dim).for_each(|i| s[column(i)] += k[i] * d);
@@ -196,24 +209,33 @@ fn delta_reference(shape: &DeltaShape, inputs: &DeltaInputs<'_>, tokens: usize) 
 
 #[test]
 fn delta_rule_matches_the_recurrence_in_both_forms() {
+    let bounded = DeltaDecay::BoundedChannels { bound: 5.0 };
+    let channels = [((3, 3, 26, 40), DeltaDecay::Channels), ((2, 2, 128, 128), bounded)];
+    let heads = [(2, 6, 26, 40), (1, 2, 128, 128)].map(|shape| (shape, DeltaDecay::Heads));
     let mut random = Random::new(6);
-    for (key_heads, value_heads, key_dim, value_dim) in [(2, 6, 26, 40), (1, 2, 128, 128)] {
+    for ((key_heads, value_heads, key_dim, value_dim), decays) in heads.into_iter().chain(channels)
+    {
+        let each = decays.of_head(key_dim);
         let shape = DeltaShape { key_heads, value_heads, key_dim, value_dim };
         let tokens = 150;
         // q, k and v are parts of wider rows.
         let stride = 2 * key_heads * key_dim + value_heads * value_dim;
         let rows = random.normals(tokens * stride);
-        let a = random.normals(tokens * value_heads);
+        // From hardly any decay to nearly all.
+        let scale = if each > 1 { 4.0 } else { 1.0 };
+        let a = random.normals(tokens * value_heads * each);
+        let a: Vec<f32> = a.iter().map(|a| scale * a).collect();
         let b = random.normals(tokens * value_heads);
         let decay: Vec<f32> = (0..value_heads).map(|_| random.uniform() * 0.5).collect();
-        let dt_bias = random.normals(value_heads);
+        let dt_bias = random.normals(value_heads * each);
         let inputs = |from: usize, to: usize| DeltaInputs {
             q: &rows[from * stride..to * stride],
             k: &rows[from * stride + key_heads * key_dim..to * stride],
             v: &rows[from * stride + 2 * key_heads * key_dim..to * stride],
             qk_stride: stride,
             v_stride: stride,
-            a: &a[from * value_heads..to * value_heads],
+            decays,
+            a: &a[from * value_heads * each..to * value_heads * each],
             b: &b[from * value_heads..to * value_heads],
             decay: &decay,
             dt_bias: &dt_bias,
@@ -236,7 +258,7 @@ fn delta_rule_matches_the_recurrence_in_both_forms() {
                 }
                 out
             });
-            close(&got, &want, 1e-5, &format!("{shape:?} {form:?}"));
+            close(&got, &want, 1e-5, &format!("{shape:?} {decays:?} {form:?}"));
         }
     }
 }

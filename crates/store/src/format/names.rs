@@ -19,7 +19,7 @@ pub(crate) const DECAY: &str = "linear_attn.A";
 pub(crate) const ROUTER: &str = "mlp.router";
 
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 70] = [
+const LAYER_TENSORS: [&str; 82] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -59,6 +59,19 @@ const LAYER_TENSORS: [&str; 70] = [
     "linear_attn.dt_bias",
     "linear_attn.norm",
     "linear_attn.out_proj",
+    // The delta rule as Kimi-Linear has it, in which queries, keys and values have the names of attention.
+    "self_attn.q_conv1d",
+    "self_attn.k_conv1d",
+    "self_attn.v_conv1d",
+    "self_attn.f_a_proj",
+    "self_attn.f_b_proj",
+    "self_attn.g_a_proj",
+    "self_attn.g_b_proj",
+    "self_attn.b_proj",
+    "self_attn.A_log",
+    "self_attn.A",
+    "self_attn.dt_bias",
+    "self_attn.o_norm",
     "mlp.gate",
     "mlp.gate.e_score_correction_bias",
     ROUTER,
@@ -107,13 +120,18 @@ const GEMMA: [(&str, &str); 5] = [
     ("experts", "mlp.experts"),
 ];
 
-/// What some families call parts of a mixture, with the canonical names; the last are modules, whose names go on.
-const MIXTURES: [(&str, &str); 5] = [
+/// What some families and converters call parts of a mixture and convolutions, with the canonical names; the last of
+/// the mixtures are modules, whose names go on.
+const MIXTURES: [(&str, &str); 8] = [
     (".mlp.router.gate", ".mlp.gate"),
     (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.moe_statics.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.shared_mlp.", ".mlp.shared_experts."),
+    // As mlx-lm has Kimi-Linear.
+    (".self_attn.q_conv.conv", ".self_attn.q_conv1d"),
+    (".self_attn.k_conv.conv", ".self_attn.k_conv1d"),
+    (".self_attn.v_conv.conv", ".self_attn.v_conv1d"),
 ];
 
 /// What a layer has that predicts further tokens, after its number.

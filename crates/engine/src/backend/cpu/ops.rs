@@ -47,7 +47,8 @@ impl CpuBackend {
             Op::AttendIndexed(weights) => self.run_indexed(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
-            &Op::DeltaRule { decay_rate, decay_bias } => {
+            &Op::Join { from, to } => self.join(from, to),
+            &Op::DeltaRule { decay_rate, decay_bias, .. } => {
                 self.delta_rule(layer, decay_rate, decay_bias);
             }
             &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
@@ -190,6 +191,22 @@ impl CpuBackend {
         self.compute.scale_by_sigmoid(&mut x[..gate.len()], gate);
     }
 
+    fn join(&mut self, from: [Register; 3], to: Register) {
+        let delta = self.delta_config();
+        let keys = delta.key_heads * delta.key_dim;
+        let widths = [keys, keys, delta.value_width()];
+        let [a, b, c] = from;
+        let (a, b, c, to) = self.registers.four(a, b, c, to);
+        self.compute.each_row(to, widths.iter().sum(), |token, row| {
+            let mut rest = row;
+            for (from, width) in [a, b, c].into_iter().zip(widths) {
+                let (part, behind) = rest.split_at_mut(width);
+                part.copy_from_slice(&from[token * width..][..width]);
+                rest = behind;
+            }
+        });
+    }
+
     fn convolve(&mut self, layer: LayerId, weight: VectorId) {
         let shape = self.config.delta.as_ref().expect("a delta layer has a shape");
         let (channels, kernel) = (shape.channels(), shape.convolution_kernel);
@@ -229,7 +246,8 @@ impl CpuBackend {
                 v: &convolved[2 * keys..],
                 qk_stride: channels,
                 v_stride: channels,
-                a: &decay[rows(config.value_heads)],
+                decays: config.decay,
+                a: &decay[rows(config.decays())],
                 b: &beta[rows(config.value_heads)],
                 decay: decay_rate,
                 dt_bias: decay_bias,
@@ -277,7 +295,7 @@ impl CpuBackend {
             let behind = &mut scratch.out[..lag * config.value_width()];
             for number in self.options.layers.clone() {
                 for op in self.program.layers[number].stage(Stage::Mixer) {
-                    let &Op::DeltaRule { decay_rate, decay_bias } = op else { continue };
+                    let &Op::DeltaRule { decay_rate, decay_bias, .. } = op else { continue };
                     let layer = LayerId(number as u16);
                     let (state, replay) = self.sequences.recurrence(sequence, layer);
                     let Some(replay) = replay else { continue };
@@ -359,7 +377,8 @@ impl Rule<'_> {
         if self.form == DeltaForm::Step {
             return self.run(state, inputs, out);
         }
-        let DeltaShape { value_heads, value_dim, .. } = *self.shape;
+        let DeltaShape { value_heads, key_dim, value_dim, .. } = *self.shape;
+        let decays = value_heads * inputs.decays.of_head(key_dim);
         for (token, out) in out.chunks_exact_mut(value_heads * value_dim).enumerate() {
             let at = token * inputs.qk_stride;
             let gates = token * value_heads..(token + 1) * value_heads;
@@ -367,7 +386,7 @@ impl Rule<'_> {
                 q: &inputs.q[at..],
                 k: &inputs.k[at..],
                 v: &inputs.v[token * inputs.v_stride..],
-                a: &inputs.a[gates.clone()],
+                a: &inputs.a[token * decays..(token + 1) * decays],
                 b: &inputs.b[gates],
                 ..*inputs
             };

@@ -27,6 +27,7 @@ impl Registers {
             Register::Rows,
             Register::StreamsNormed,
             Register::GateLow,
+            Register::DecayLow,
             Register::Pair,
         ];
         let widest = inputs.map(|register| widths[register as usize]).into_iter().max();

@@ -5,7 +5,7 @@
 //! were kept before its own, by the same call and so with the same bits. A round reads and writes a state once,
 //! whatever its tokens are; 35B-A3B takes 66 KB a token and layer for it.
 
-use kernels::DeltaInputs;
+use kernels::{DeltaDecay, DeltaInputs};
 
 use super::CpuOptions;
 use crate::model::config::{DeltaConfig, ModelConfig};
@@ -20,6 +20,9 @@ pub(super) struct ReplayShape {
     tail: usize,
     key_width: usize,
     value_heads: usize,
+    /// Decays of a token, and what they are of.
+    decays: usize,
+    decay: DeltaDecay,
 }
 
 impl ReplayShape {
@@ -32,19 +35,22 @@ impl ReplayShape {
             tail: delta.convolution_kernel - 1,
             key_width: delta.key_heads * delta.key_dim,
             value_heads: delta.value_heads,
+            decays: delta.decays(),
+            decay: delta.decay,
         })
     }
 
     /// Values of a layer.
     pub(super) fn values(&self) -> usize {
-        (self.tail + 2 * self.tokens) * self.channels + 2 * self.tokens * self.value_heads
+        let gates = self.decays + self.value_heads;
+        (self.tail + 2 * self.tokens) * self.channels + self.tokens * gates
     }
 
     /// The rows of a layer in its values.
     pub(super) fn rows<'a>(&self, values: &'a mut [f32]) -> ReplayRows<'a> {
         let (raw, rest) = values.split_at_mut((self.tail + self.tokens) * self.channels);
         let (convolved, rest) = rest.split_at_mut(self.tokens * self.channels);
-        let (decay, beta) = rest.split_at_mut(self.tokens * self.value_heads);
+        let (decay, beta) = rest.split_at_mut(self.tokens * self.decays);
         ReplayRows { shape: *self, raw, convolved, decay, beta }
     }
 }
@@ -56,8 +62,9 @@ pub(super) struct ReplayRows<'a> {
     raw: &'a mut [f32],
     /// `[tokens, channels]`
     convolved: &'a mut [f32],
-    /// `[tokens, value_heads]`
+    /// `[tokens, decays]`
     decay: &'a mut [f32],
+    /// `[tokens, value_heads]`
     beta: &'a mut [f32],
 }
 
@@ -87,14 +94,15 @@ impl ReplayRows<'_> {
         decay: &'s [f32],
         dt_bias: &'s [f32],
     ) -> DeltaInputs<'s> {
-        let ReplayShape { channels, key_width, value_heads, .. } = self.shape;
+        let ReplayShape { channels, key_width, value_heads, decays, .. } = self.shape;
         DeltaInputs {
             q: self.convolved,
             k: &self.convolved[key_width..],
             v: &self.convolved[2 * key_width..],
             qk_stride: channels,
             v_stride: channels,
-            a: &self.decay[..tokens * value_heads],
+            decays: self.shape.decay,
+            a: &self.decay[..tokens * decays],
             b: &self.beta[..tokens * value_heads],
             decay,
             dt_bias,

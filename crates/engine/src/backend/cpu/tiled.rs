@@ -59,6 +59,7 @@ impl Tiled {
                 v: &inputs.v[first * inputs.v_stride..],
                 qk_stride: 2 * width,
                 v_stride: inputs.v_stride,
+                decays: inputs.decays,
                 a: &inputs.a[gates.clone()],
                 b: &inputs.b[gates],
                 decay: inputs.decay,
@@ -71,7 +72,9 @@ impl Tiled {
 
 #[cfg(test)]
 mod tests {
-    use kernels::{Arithmetic, Compute, ComputeOptions, DeltaForm, DeltaInputs, DeltaShape, Isa};
+    use kernels::{
+        Arithmetic, Compute, ComputeOptions, DeltaDecay, DeltaForm, DeltaInputs, DeltaShape, Isa,
+    };
 
     use super::Tiled;
 
@@ -108,6 +111,7 @@ mod tests {
                 v: &v,
                 qk_stride: 2 * nk * dk,
                 v_stride: nv * dv,
+                decays: DeltaDecay::Heads,
                 a: &a,
                 b: &b,
                 decay: &decay,

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use cuda::launch::{self, GateMatrices, StepDevice};
 use cuda::{ExpertShapes, Matrix};
+use kernels::DeltaDecay;
 use store::LayerId;
 use store::format::ProjectionShape;
 
@@ -365,7 +366,11 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
             Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
-        Op::AttendRows { .. } => Err(Refusal::operation(op)),
+        Op::AttendRows { .. }
+        | Op::Join { .. }
+        | Op::DeltaRule {
+            decay: DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. }, ..
+        } => Err(Refusal::operation(op)),
         Op::Norm { .. }
         | Op::NormAdd { .. }
         | Op::NormValues { .. }
@@ -386,7 +391,7 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         | Op::KeepKeys
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
-        | Op::DeltaRule { .. }
+        | Op::DeltaRule { decay: DeltaDecay::Heads, .. }
         | Op::GatedNorm { .. }
         | Op::AttendIndexed(_)
         | Op::GatherRows { .. }

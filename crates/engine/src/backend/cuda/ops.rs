@@ -79,7 +79,7 @@ impl CudaBackend {
             Op::AttendCompressed(weights) => self.launch_attend_compressed(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.launch_convolve(layer, weight),
-            &Op::DeltaRule { decay_rate, decay_bias } => {
+            &Op::DeltaRule { decay_rate, decay_bias, .. } => {
                 self.launch_delta_rule(layer, decay_rate, decay_bias);
             }
             &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
@@ -92,7 +92,9 @@ impl CudaBackend {
             &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
             Op::KeepKeys => self.keep_keys(layer),
             Op::AttendIndexed(weights) => self.launch_attend_indexed(layer, weights),
-            Op::AttendRows { .. } => unreachable!("refused when the model is loaded"),
+            Op::AttendRows { .. } | Op::Join { .. } => {
+                unreachable!("refused when the model is loaded")
+            }
             Op::GatherRows { .. } => return self.launch_gather_rows(layer),
             Op::MixNgrams(weights) => self.launch_mix_ngrams(layer, weights),
             &Op::NormStreams { weight } => self.launch_norm_streams(weight),

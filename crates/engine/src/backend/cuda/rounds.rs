@@ -71,7 +71,7 @@ pub(super) fn delta_layers(program: &Program, computed: &Range<usize>) -> Vec<De
         for op in layer.ops() {
             match *op {
                 Op::Convolve { weight } => convolution = Some(weight),
-                Op::DeltaRule { decay_rate, decay_bias } => {
+                Op::DeltaRule { decay_rate, decay_bias, .. } => {
                     let convolution = convolution.expect("a convolution before its delta rule");
                     let (layer, decay) = (LayerId(number as u16), [decay_rate, decay_bias]);
                     found.push(DeltaWeights { layer, convolution, decay });

@@ -10,6 +10,7 @@ use gpu::Planes;
 use gpu::op::heads::HEAD_DIM_LIMIT;
 use gpu::op::packing::Packing;
 use gpu::op::{fused, gated_product};
+use kernels::DeltaDecay;
 
 use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
@@ -159,7 +160,7 @@ fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Laun
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
             if token && facts.alike(products) =>
             (Launch::Several { norm, products: products.clone() }, 2),
-        [Convolve { weight }, DeltaRule { decay_rate, decay_bias }, ..]
+        [Convolve { weight }, DeltaRule { decay_rate, decay_bias, .. }, ..]
             if token =>
             (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias] }, 2),
         [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
@@ -241,11 +242,13 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::AttendLatent(_)
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
-        | Op::DeltaRule { .. }
+        | Op::DeltaRule { decay: DeltaDecay::Heads, .. }
         | Op::Dense(_)
         | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
         Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
         Op::GroupedLinear { .. }
+        | Op::Join { .. }
+        | Op::DeltaRule { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }

@@ -81,7 +81,7 @@ impl GpuBackend {
             Op::AttendLatent(weights) => self.attend_latent(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
-            &Op::DeltaRule { decay_rate, decay_bias } => {
+            &Op::DeltaRule { decay_rate, decay_bias, .. } => {
                 self.normalise_heads()?;
                 self.run_delta_rule(layer, [decay_rate, decay_bias])
             }
@@ -92,6 +92,7 @@ impl GpuBackend {
             &Op::NormRow { register, weight } => self.norm_row(register, weight),
             &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
             Op::GroupedLinear { .. }
+            | Op::Join { .. }
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
             | Op::AttendRows { .. }

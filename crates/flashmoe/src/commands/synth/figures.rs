@@ -12,13 +12,14 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 29] = [
+const RELEASES: [(&str, &str, &str); 30] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
     ("30B-A3B", "bf16", "bf16"),
     ("235B-A22B", "bf16", "bf16"),
     ("80B-A3B", "bf16", "bf16"),
+    ("48B-A3B", "bf16", "bf16"),
     ("gpt-oss-20b", "mxfp4:planes", "bf16"),
     ("gpt-oss-120b", "mxfp4:planes", "bf16"),
     ("deepseek-v3", "fp8:128:f32", "fp8:128:f32"),
@@ -175,7 +176,9 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("deepseek-v3", 61 * 576 * 2),
         ("kimi-k2", 61 * 576 * 2),
         ("glm-4.7-flash", 47 * 576 * 2),
-        // The same, and a key of the indexer: in every layer, or in the first three and then in one of four.
+        // The same in every fourth layer and in the last; the others have a state.
+        ("48B-A3B", 7 * 576 * 2),
+        // Latents, and a key of the indexer: in every layer, or in the first three and then in one of four.
         ("deepseek-v3.2", 61 * (576 + 128) * 2),
         ("glm-5", 78 * (576 + 128) * 2),
         ("glm-5.2", (78 * 576 + 21 * 128) * 2),
@@ -186,4 +189,7 @@ fn a_token_takes_what_its_caches_are_made_of() {
     }
     // A block of 256 rows in each layer with a window.
     assert_eq!(sequence(&config("gpt-oss-120b"), KvType::F16)[1], 18 * 256 * 8 * 64 * 4);
+    // A state of 128 x 128 for each of 32 heads, and three rows of a convolution over their queries, keys and values.
+    let delta = 32 * 128 * 128 + 3 * 3 * 32 * 128;
+    assert_eq!(sequence(&config("48B-A3B"), KvType::F16)[1], 20 * delta * 4);
 }

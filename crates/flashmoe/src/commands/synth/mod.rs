@@ -13,6 +13,7 @@ mod figures;
 mod flash_next;
 mod gemma4;
 mod head;
+mod kimi_linear;
 mod latent;
 mod plain;
 mod shape;

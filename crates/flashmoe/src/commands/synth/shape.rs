@@ -14,7 +14,7 @@ use store::format::{Configuration, Element, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, flash_next, gemma4, latent, plain, sigmoid};
+use super::{deepseek_v4, flash_next, gemma4, kimi_linear, latent, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -96,6 +96,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "80B-A3B" => {
             next(published([2048, 48, 16, 2, 256], [16, 32, 128], [512, 10, 512], 151_936))
         }
+        "48B-A3B" => kimi_linear::released(),
         "gpt-oss-20b" => gpt_oss([2880, 24, 64, 8, 64], [32, 4, 2880], 201_088),
         "gpt-oss-120b" => gpt_oss([2880, 36, 64, 8, 64], [128, 4, 2880], 201_088),
         "deepseek-v3" => latent::deepseek_v3(),
@@ -116,6 +117,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "k-exaone" => plain::exaone(),
         "hy3" => plain::hy3(),
         "solar-open" => plain::solar_open(),
+        "tiny-kimi" => kimi_linear::tiny(),
         "tiny-glm" => sigmoid::tiny_glm(),
         "tiny-minimax" => sigmoid::tiny_minimax(),
         "tiny-latent" => latent::tiny(),
@@ -201,6 +203,9 @@ fn set_layers(text: &mut Value, layers: u16) {
     if let Some(kinds) = text.get("layer_types").and_then(Value::as_array) {
         let kinds: Vec<Value> = kinds.iter().cycle().take(usize::from(layers)).cloned().collect();
         text["layer_types"] = kinds.into();
+    }
+    if text.get("linear_attn_config").is_some_and(Value::is_object) {
+        kimi_linear::set_layers(text, layers.into());
     }
 }
 

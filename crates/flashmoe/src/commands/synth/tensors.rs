@@ -173,6 +173,9 @@ fn delta_rule(
 ) {
     let hidden = model.hidden;
     let (heads, width) = (delta.value_heads, delta.value_width());
+    if let Some(rank) = delta.low_rank {
+        return delta_apart(hidden, (delta, rank), stored, name, add);
+    }
     let taps = [delta.channels(), delta.convolution_kernel];
     let rates = Encoding::Float(FloatType::F32);
     let inputs = match model.family {
@@ -187,6 +190,31 @@ fn delta_rule(
     add(name("linear_attn.dt_bias"), &[heads], stored.plain);
     add(name("linear_attn.norm"), &[delta.value_dim], stored.plain);
     add(name("linear_attn.out_proj"), &[hidden, width], stored.matrices);
+}
+
+/// A layer of the delta rule whose queries, keys and values have matrices of their own, and decays and gates two each.
+fn delta_apart(
+    hidden: usize,
+    (delta, rank): (&DeltaConfig, usize),
+    stored: Stored,
+    name: &dyn Fn(&str) -> String,
+    add: &mut Add<'_>,
+) {
+    let (keys, width) = (delta.key_heads * delta.key_dim, delta.value_width());
+    let name = |part: &str| name(&format!("self_attn.{part}"));
+    for (part, rows) in [("q", keys), ("k", keys), ("v", width)] {
+        add(name(&format!("{part}_proj")), &[rows, hidden], stored.matrices);
+        add(name(&format!("{part}_conv1d")), &[rows, delta.convolution_kernel], stored.plain);
+    }
+    for (part, rows) in [("f", delta.decays()), ("g", width)] {
+        add(name(&format!("{part}_a_proj")), &[rank, hidden], stored.matrices);
+        add(name(&format!("{part}_b_proj")), &[rows, rank], stored.matrices);
+    }
+    add(name("b_proj"), &[delta.value_heads, hidden], stored.matrices);
+    add(name("A_log"), &[delta.value_heads], Encoding::Float(FloatType::F32));
+    add(name("dt_bias"), &[delta.decays()], stored.plain);
+    add(name("o_norm"), &[delta.value_dim], stored.plain);
+    add(name("o_proj"), &[hidden, width], stored.matrices);
 }
 
 /// Attention over keys and values.

@@ -47,6 +47,8 @@ pub enum Family {
     ExaoneMoe,
     /// Gemma-4 with experts: attention of two shapes, dense network and mixture next to each other, norms after blocks.
     Gemma4,
+    /// Kimi-Linear: the delta rule with decays by channel, latent attention without rotation, DeepSeek-V3's router.
+    KimiLinear,
     /// Qwen3.8-Flash-Next: gated residual streams, the delta rule, attention to chosen keys, rows of hashed n-grams.
     Qwen4Exp,
 }
@@ -85,6 +87,12 @@ const ERNIE: ExpertKeys = ExpertKeys {
     width: &keys::MOE_INTERMEDIATE_SIZE,
     shared: &keys::MOE_NUM_SHARED_EXPERTS,
 };
+/// As Kimi-Linear has them.
+const KIMI_LINEAR: ExpertKeys = ExpertKeys {
+    per_token: &keys::NUM_EXPERTS_PER_TOKEN,
+    shared: &keys::NUM_SHARED_EXPERTS,
+    ..QWEN
+};
 /// As Gemma-4 has them.
 const GEMMA: ExpertKeys = ExpertKeys { per_token: &keys::TOP_K_EXPERTS, ..QWEN };
 /// As OLMoE has them.
@@ -103,7 +111,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 21] = [
+const ROWS: [Row; 22] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -245,6 +253,13 @@ const ROWS: [Row; 21] = [
         experts: QWEN,
     },
     Row {
+        family: Family::KimiLinear,
+        name: "Kimi-Linear",
+        model_types: &["kimi_linear"],
+        zero_centred_norms: false,
+        experts: KIMI_LINEAR,
+    },
+    Row {
         family: Family::Gemma4,
         name: "Gemma-4",
         model_types: &["gemma4", "gemma4_text"],
@@ -256,17 +271,16 @@ const ROWS: [Row; 21] = [
 /// The families that work, for error messages.
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
-     deepseek_v3 (DeepSeek-V3, R1), deepseek_v32 (DeepSeek-V3.2), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
-     glm4_moe (GLM-4.5 to GLM-4.7), glm4_moe_lite (GLM-4.7-Flash), glm_moe_dsa (GLM-5 to GLM-5.3), \
-     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), gemma4 (Gemma-4 26B-A4B), olmoe (OLMoE), \
-     dots1 (dots.llm1), solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE, its text), \
-     ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE)";
+     deepseek_v3 (DeepSeek-V3), deepseek_v32 (DeepSeek-V3.2), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
+     glm4_moe (GLM-4.5 to 4.7), glm4_moe_lite (GLM-4.7-Flash), glm_moe_dsa (GLM-5 to 5.3), \
+     minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), gemma4 (Gemma-4), olmoe (OLMoE), \
+     dots1 (dots.llm1), solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE), \
+     ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE), kimi_linear (Kimi-Linear)";
 
 /// Names that users know of families that are not computed.
-const OTHERS: [(&str, &str); 6] = [
+const OTHERS: [(&str, &str); 5] = [
     ("deepseek_v2", "DeepSeek-V2"),
     ("hunyuan_v1_moe", "Hunyuan"),
-    ("kimi_linear", "Kimi-Linear"),
     ("llama4", "Llama 4"),
     ("mixtral", "Mixtral"),
     ("qwen2_moe", "Qwen2-MoE"),

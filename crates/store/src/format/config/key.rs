@@ -21,6 +21,8 @@ pub enum Place {
     FullRope,
     /// `sliding_attention` in that.
     WindowRope,
+    /// `linear_attn_config`.
+    Linear,
     /// `quantization` or `quantization_config`, and their overrides by module.
     Quantization,
     /// generation_config.json.

@@ -117,8 +117,8 @@ keys! {
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
     NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe], "1")]), Size(0..=64),
-        "the same, as Hy3 and K-EXAONE have it.";
+        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear], "1")]), Size(0..=64),
+        "the same, as Hy3, K-EXAONE and Kimi-Linear have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
         "layers without experts, the first ones.";
@@ -135,8 +135,17 @@ keys! {
         Absent::In(&[(DEEPSEEK, "8"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups of experts.";
     TOPK_GROUP: Size = "topk_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "4"), (UNGROUPED, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
+    NUM_EXPERT_GROUP: Size = "num_expert_group", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(&[Family::KimiLinear], "1")]), Size(1..=1024),
+        "groups of experts, as Kimi-Linear has it.";
+    MOE_RENORMALIZE: Flag = "moe_renormalize", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(&[Family::KimiLinear], "true")]), Flag,
+        "whether the chosen experts' weights sum to one, as Kimi-Linear has it.";
+    MOE_ROUTER_ACTIVATION_FUNC: OneOf = "moe_router_activation_func", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), OneOf(&["sigmoid"]),
+        "what experts are weighed by, in Kimi-Linear.";
     TOPK_METHOD: OneOf = "topk_method", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), OneOf(&["noaux_tc"]),
         "how experts are chosen.";
@@ -150,6 +159,7 @@ keys! {
             (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
+            (&[Family::KimiLinear], "2.446"),
         ]),
         Number(1e-3..=1e3),
         "what the weights of experts are multiplied by.";
@@ -185,6 +195,8 @@ keys! {
         "the same, as ERNIE has it.";
     EXPERTS_PER_TOKEN: Size = "experts_per_token", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as num_experts_per_tok"), Size(1..=256), "the same, as gpt-oss has it besides.";
+    NUM_EXPERTS_PER_TOKEN: Size = "num_experts_per_token", Place::Text, Null::Refused, Effect::Answer,
+        Absent::Refused, Size(1..=256), "experts that a token uses, as Kimi-Linear has it.";
     TOP_K_EXPERTS: Size = "top_k_experts", Place::Text, Null::Unread, Effect::Answer,
         Absent::Refused, Size(1..=256),
         "experts that a token uses, as Gemma-4 has it.";
@@ -317,6 +329,29 @@ keys! {
     LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("4"), Size(2..=16),
         "taps of its convolution.";
+    LINEAR_ATTN_CONFIG: Object = "linear_attn_config", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Object,
+        "the delta rule of Kimi-Linear, whose keys the next ones are.";
+    KDA_LAYERS: Sizes = "kda_layers", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::Refused, Sizes(1..=1024), "layers of the delta rule; the first layer is 1.";
+    FULL_ATTN_LAYERS: Sizes = "full_attn_layers", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::Refused, Sizes(1..=1024), "layers of latent attention; the first layer is 1.";
+    LINEAR_HEADS: Size = "num_heads", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(1..=1024), "heads of the delta rule.";
+    LINEAR_HEAD_DIM: Size = "head_dim", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::Refused, Size(1..=256),
+        "values of its heads, and of the rows from which decays and gates are made.";
+    SHORT_CONV_KERNEL_SIZE: Size = "short_conv_kernel_size", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::In(&[(&[Family::KimiLinear], "4")]), Size(2..=8), "taps of its convolutions.";
+    GATE_LOWER_BOUND: Nothing = "gate_lower_bound", Place::Linear, Null::Absent, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), Nothing,
+        "the least logarithm of a decay, where decays are bounded.";
+    MLA_USE_NOPE: On = "mla_use_nope", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether latent attention of Kimi-Linear leaves queries and keys unrotated.";
+    MODEL_MAX_LENGTH: Size = "model_max_length", Place::Text, Null::Unread, Effect::Answer,
+        Absent::Means("as max_position_embeddings"), Size(1..=1 << 30),
+        "longest context of training, as Kimi-Linear has it.";
     O_LORA_RANK: Size = "o_lora_rank", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Refused, Size(1..=WIDTH_MAX),
         "width of a group between the two matrices after attention.";
@@ -516,7 +551,7 @@ keys! {
             (CONTEXT_128K, "131072"),
             (GEMMA, "131072"),
             (&[Family::Glm4MoeLite, Family::GlmMoeDsa], "202752"),
-            (&[Family::DeepseekV4], "1048576"),
+            (&[Family::DeepseekV4, Family::KimiLinear], "1048576"),
             (&[Family::MinimaxM2], "196608"),
             (&[Family::Qwen35Moe], "262144"),
             (&[Family::Qwen3Moe, Family::Qwen3Next], "32768"),
@@ -539,6 +574,7 @@ pub fn twins() -> Vec<[Box<dyn AnyKey>; 2]> {
     vec![
         [Box::new(ROPE_TYPE), Box::new(ROPE_KIND)],
         [Box::new(NUM_EXPERTS_PER_TOK), Box::new(EXPERTS_PER_TOKEN)],
+        [Box::new(NUM_EXPERTS_PER_TOK), Box::new(NUM_EXPERTS_PER_TOKEN)],
         [Box::new(INNER_ROPE_THETA), Box::new(ROPE_THETA)],
         [Box::new(INNER_ROTARY_FACTOR), Box::new(ROTARY_FACTOR)],
         [Box::new(NUM_EXPERTS), Box::new(NUM_LOCAL_EXPERTS)],

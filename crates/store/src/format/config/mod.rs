@@ -267,6 +267,7 @@ impl Configuration {
             }
             Place::FullRope => self.inside(Place::Rope, &["full_attention"]),
             Place::WindowRope => self.inside(Place::Rope, &["sliding_attention"]),
+            Place::Linear => self.inside(Place::Text, &[keys::LINEAR_ATTN_CONFIG.name()]),
             Place::Quantization => {
                 let names = [keys::QUANTIZATION.name(), keys::QUANTIZATION_CONFIG.name()];
                 let mut found = self.inside(Place::TextElseRoot, &names);

@@ -17,7 +17,7 @@ pub(super) const UNGROUPED: &[Family] = &[
 ];
 /// Families whose first layer alone has no experts.
 pub(super) const ONE_DENSE: &[Family] =
-    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3, Family::ExaoneMoe];
+    &[Family::Glm4Moe, Family::Glm4MoeLite, Family::HyV3, Family::ExaoneMoe, Family::KimiLinear];
 /// Families that have experts in every layer unless a key says otherwise.
 pub(super) const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
 /// Families with one shared expert unless a key says otherwise.
@@ -95,6 +95,7 @@ pub(super) const EPSILON_5: &[Family] = &[
     Family::HyV3,
     Family::Ernie45Moe,
     Family::ExaoneMoe,
+    Family::KimiLinear,
 ];
 /// Families whose norms add 1e-6.
 pub(super) const EPSILON_6: &[Family] = &[
@@ -132,6 +133,7 @@ pub(super) const OTHERS: &[Family] = &[
     Family::ExaoneMoe,
     Family::Qwen4Exp,
     Family::Gemma4,
+    Family::KimiLinear,
 ];
 /// Families trained on 131,072 tokens.
 pub(super) const CONTEXT_128K: &[Family] =
@@ -158,4 +160,5 @@ pub(super) const UNTIED: &[Family] = &[
     Family::Ernie45Moe,
     Family::ExaoneMoe,
     Family::Qwen4Exp,
+    Family::KimiLinear,
 ];

@@ -7,13 +7,16 @@
 mod compressed;
 mod delta;
 pub(super) mod gemma;
+mod kimi;
 mod latent;
 mod sigmoid;
 
 use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
-use super::names::{CHOSEN_ROWS, DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, MINIMAX, QWEN3_NEXT};
+use super::names::{
+    CHOSEN_ROWS, DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, KIMI_LINEAR, MINIMAX, QWEN3_NEXT,
+};
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::{Configuration, Family};
@@ -55,7 +58,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 11] = [
+const ARCHITECTURES: [Architecture; 12] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -133,14 +136,22 @@ const ARCHITECTURES: [Architecture; 11] = [
         own: &GEMMA,
         heads: ValueHeads::None,
     },
+    Architecture {
+        name: "kimi-linear",
+        family: Family::KimiLinear,
+        second_norm: "ffn_norm.weight",
+        own: &KIMI_LINEAR,
+        heads: ValueHeads::None,
+    },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
      (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek32 (DeepSeek-V3.2), glm-dsa \
-     (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2) and gemma4 (Gemma-4 \
-     26B-A4B)";
+     (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2), gemma4 (Gemma-4 \
+     26B-A4B) and kimi-linear (Kimi-Linear)";
 
 /// Families of latent attention.
-const LATENT: [Family; 3] = [Family::DeepseekV3, Family::DeepseekV32, Family::GlmMoeDsa];
+const LATENT: [Family; 4] =
+    [Family::DeepseekV3, Family::DeepseekV32, Family::GlmMoeDsa, Family::KimiLinear];
 
 /// Families whose blocks beyond the trunk are ordinary layers of attention and experts.
 const HEADS: [Family; 3] = [Family::Qwen35Moe, Family::Qwen3Next, Family::Glm4Moe];
@@ -312,7 +323,7 @@ pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Describe
     entries.count(&keys::NUM_ATTENTION_HEADS, "attention.head_count", true)?;
     entries.count(&keys::MAX_POSITION_EMBEDDINGS, "context_length", false)?;
     entries.number(&keys::RMS_NORM_EPS, "attention.layer_norm_rms_epsilon")?;
-    if known.family != Family::Gemma4 {
+    if !matches!(known.family, Family::Gemma4 | Family::KimiLinear) {
         entries.count(&keys::NUM_KEY_VALUE_HEADS, "attention.head_count_kv", true)?;
         entries.count(&keys::HEAD_DIM, "attention.key_length", true)?;
         entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
@@ -334,6 +345,7 @@ pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Describe
         Family::Glm4Moe => sigmoid::glm(&mut entries, found)?,
         Family::MinimaxM2 => sigmoid::minimax(&mut entries)?,
         Family::Gemma4 => gemma::enter(&mut entries, found)?,
+        Family::KimiLinear => kimi::enter(&mut entries, trunk)?,
         _ => {}
     }
     let linear = match known.heads {

@@ -87,23 +87,43 @@ pub(super) const DEEPSEEK: [(&str, &str); 12] = [
     ("ffn_down.weight", "mlp.down_proj"),
 ];
 
-/// The same of DeepSeek-V3.2 and GLM-5, and what their indexer has.
-pub(super) const CHOSEN_ROWS: [(&str, &str); 17] = {
-    let indexer = [
-        ("indexer.attn_q_b.weight", "self_attn.indexer.wq_b"),
-        ("indexer.attn_k.weight", "self_attn.indexer.wk"),
-        ("indexer.k_norm.weight", "self_attn.indexer.k_norm"),
-        ("indexer.k_norm.bias", "self_attn.indexer.k_norm.bias"),
-        ("indexer.proj.weight", "self_attn.indexer.weights_proj"),
-    ];
-    let mut all = [indexer[0]; 17];
-    let mut at = 0;
-    while at < all.len() {
-        all[at] = if at < DEEPSEEK.len() { DEEPSEEK[at] } else { indexer[at - DEEPSEEK.len()] };
+/// What [`DEEPSEEK`] has and what `own` has.
+const fn with_deepseek<const N: usize>(
+    own: &[(&'static str, &'static str)],
+) -> [(&'static str, &'static str); N] {
+    assert!(N == DEEPSEEK.len() + own.len());
+    let mut all = [DEEPSEEK[0]; N];
+    let mut at = 1;
+    while at < N {
+        all[at] = if at < DEEPSEEK.len() { DEEPSEEK[at] } else { own[at - DEEPSEEK.len()] };
         at += 1;
     }
     all
-};
+}
+
+/// The same of DeepSeek-V3.2 and GLM-5, and what their indexer has.
+pub(super) const CHOSEN_ROWS: [(&str, &str); 17] = with_deepseek(&[
+    ("indexer.attn_q_b.weight", "self_attn.indexer.wq_b"),
+    ("indexer.attn_k.weight", "self_attn.indexer.wk"),
+    ("indexer.k_norm.weight", "self_attn.indexer.k_norm"),
+    ("indexer.k_norm.bias", "self_attn.indexer.k_norm.bias"),
+    ("indexer.proj.weight", "self_attn.indexer.weights_proj"),
+]);
+
+/// The same of Kimi-Linear, and what its delta rule has.
+pub(super) const KIMI_LINEAR: [(&str, &str); 23] = with_deepseek(&[
+    ("ssm_conv1d_q.weight", "self_attn.q_conv1d"),
+    ("ssm_conv1d_k.weight", "self_attn.k_conv1d"),
+    ("ssm_conv1d_v.weight", "self_attn.v_conv1d"),
+    ("ssm_f_a.weight", "self_attn.f_a_proj"),
+    ("ssm_f_b.weight", "self_attn.f_b_proj"),
+    ("ssm_g_a.weight", "self_attn.g_a_proj"),
+    ("ssm_g_b.weight", "self_attn.g_b_proj"),
+    ("ssm_beta.weight", "self_attn.b_proj"),
+    ("ssm_a", "self_attn.A"),
+    ("ssm_dt.bias", "self_attn.dt_bias"),
+    ("ssm_norm.weight", "self_attn.o_norm"),
+]);
 
 /// What GLM-4.5 to GLM-4.7 have besides.
 pub(super) const GLM: [(&str, &str); 7] = [

@@ -53,20 +53,8 @@ pub(super) fn enter_chosen_rows(
 
 /// Takes what the architectures have in common.
 fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
-    entries.count(&keys::Q_LORA_RANK, "attention.q_lora_rank", false)?;
-    entries.count(&keys::KV_LORA_RANK, "attention.kv_lora_rank", true)?;
-    entries.count(&keys::V_HEAD_DIM, "attention.value_length_mla", true)?;
-    entries.count(&keys::QK_ROPE_HEAD_DIM, "rope.dimension_count", true)?;
+    rows(entries)?;
     entries.count(&keys::N_SHARED_EXPERTS, "expert_shared_count", true)?;
-    entries.count(&keys::INTERMEDIATE_SIZE, "feed_forward_length", false)?;
-    let rotated = entries.size("rope.dimension_count")?.unwrap_or(0);
-    let key = entries.key("attention.key_length_mla");
-    let width = entries.metadata.required(&key, Metadata::unsigned)?;
-    let Some(plain) = width.checked_sub(rotated) else {
-        let found = format!("{width}, {rotated} of them rotated");
-        return Err(entries.metadata.invalid(&key, found));
-    };
-    entries.enter(&keys::QK_NOPE_HEAD_DIM, key, plain.into());
     router(entries)?;
     // The magnitude of what is rotated stays; the key has a tenth of the factor of all scores.
     let mut rope = Map::new();
@@ -77,6 +65,24 @@ fn enter(entries: &mut Entries<'_>) -> Result<(), FormatError> {
         entries.names.push((keys::ROPE_MSCALE_ALL.name(), key));
     }
     stretched(entries, rope)
+}
+
+/// Takes the widths of latent rows and of what is made of them, and that of dense networks.
+pub(super) fn rows(entries: &mut Entries<'_>) -> Result<(), FormatError> {
+    entries.count(&keys::Q_LORA_RANK, "attention.q_lora_rank", false)?;
+    entries.count(&keys::KV_LORA_RANK, "attention.kv_lora_rank", true)?;
+    entries.count(&keys::V_HEAD_DIM, "attention.value_length_mla", true)?;
+    entries.count(&keys::QK_ROPE_HEAD_DIM, "rope.dimension_count", true)?;
+    entries.count(&keys::INTERMEDIATE_SIZE, "feed_forward_length", false)?;
+    let rotated = entries.size("rope.dimension_count")?.unwrap_or(0);
+    let key = entries.key("attention.key_length_mla");
+    let width = entries.metadata.required(&key, Metadata::unsigned)?;
+    let Some(plain) = width.checked_sub(rotated) else {
+        let found = format!("{width}, {rotated} of them rotated");
+        return Err(entries.metadata.invalid(&key, found));
+    };
+    entries.enter(&keys::QK_NOPE_HEAD_DIM, key, plain.into());
+    Ok(())
 }
 
 /// Layers without experts, groups of experts, and what their weights are multiplied by.

@@ -5,7 +5,9 @@
 
 8-bit floats in tiles (DeepSeek-V3's weight_dequant: `weight.float() * scale` by tile), with scales of binary32,
 bfloat16 and E8M0; integers of compressed-tensors (unpacked by shifts, less 8 or 128, times the scale); 4-bit floats in
-planes (the table of the format's description, times a power of two). All codes and all exponents occur. What is not a
+planes (the table of the format's description, times a power of two); NVFP4 of ModelOpt and of compressed-tensors (the
+table, times the scale of the group, which was multiplied with the number of the matrix, or divided by it); where
+compressed-tensors is installed, also what its own decompression gives. All codes and all exponents occur. What is not a
 number must be none on both sides; everything else must have equal bits. Exits 1 at the first difference.
 """
 
@@ -64,6 +66,35 @@ def mxfp4(random: np.random.Generator, rows: int, columns: int) -> tuple[bytes, 
     return bytes_of(packed) + bytes_of(exponents), table[codes] * powers
 
 
+def nvfp4(random: np.random.Generator, rows: int, columns: int, divides: bool) -> tuple[bytes, torch.Tensor]:
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = torch.cat([table, -table])
+    packed = torch.from_numpy(random.integers(0, 256, (rows, columns // 2), dtype=np.uint8))
+    codes = torch.stack([packed & 15, packed >> 4], -1).reshape(rows, columns).long()
+    scales = torch.from_numpy(random.integers(0, 256, (rows, columns // 16), dtype=np.uint8)).view(torch.float8_e4m3fn)
+    number = torch.from_numpy(np.exp2(random.uniform(-20, 20, 1)).astype(np.float32))
+    shared = scales.float() / number if divides else scales.float() * number
+    want = table[codes] * shared.repeat_interleave(16, 1)
+    if divides:
+        compare_with_package(packed, scales, number, want)
+    return bytes_of(packed) + bytes_of(scales) + bytes_of(number), want
+
+
+def compare_with_package(packed: torch.Tensor, scales: torch.Tensor, number: torch.Tensor, want: torch.Tensor) -> None:
+    """The decompression of the package that defines the format, if there is one here, in binary32."""
+    try:
+        from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+        from compressed_tensors.quantization import QuantizationArgs
+        from compressed_tensors.quantization.lifecycle.forward import dequantize
+    except ImportError:
+        return
+    rows, bytes_each = packed.shape
+    values = unpack_fp4_from_uint8(packed, rows, 2 * bytes_each, dtype=torch.float32)
+    arguments = QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16)
+    found = dequantize(x_q=values, scale=scales, global_scale=number, args=arguments, dtype=torch.float32)
+    assert torch.equal(torch.nan_to_num(found.float(), nan=12345.0), torch.nan_to_num(want, nan=12345.0))
+
+
 def compare(binary: str, name: str, shape: tuple[int, int], data: bytes, want: torch.Tensor) -> None:
     run = subprocess.run([binary, name, *map(str, shape)], input=data, stdout=subprocess.PIPE, check=True)
     got = np.frombuffer(run.stdout, dtype=np.float32)
@@ -89,8 +120,10 @@ def main() -> None:
             compare(arguments.binary, f"fp8:128:{scale}", shape, *fp8(random, *shape, scale))
         for bits in (4, 8):
             compare(arguments.binary, f"symmetric:{bits}:32:bf16", (rows, columns), *symmetric(random, rows, columns, bits))
+        for spelling, divides in (("multiplied", False), ("divided", True)):
+            compare(arguments.binary, f"nvfp4:{spelling}", (rows, columns), *nvfp4(random, rows, columns, divides))
         compare(arguments.binary, "mxfp4:planes", (rows, columns), *mxfp4(random, rows, columns))
-    print(f"{arguments.rounds} matrices of each of six encodings equal")
+    print(f"{arguments.rounds} matrices of each of eight encodings equal")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ impl Held {
                 let near_one = near_one.collect();
                 [numbers.bytes(weights), near_one, Vec::new()]
             }
-            Encoding::Symmetric { .. } | Encoding::Fp8 { .. } => {
+            Encoding::Symmetric { .. } | Encoding::Fp8 { .. } | Encoding::Nvfp4 { .. } => {
                 unreachable!("the kernels read no other")
             }
         };

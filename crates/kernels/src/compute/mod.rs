@@ -214,6 +214,9 @@ impl Compute {
             (Arithmetic::Int16, Encoding::Mxfp4) => {
                 self.integer_key(Encoding::Block(BlockFormat::Mxfp4))
             }
+            (Arithmetic::Int16, Encoding::Nvfp4 { .. }) => {
+                self.integer_key(Encoding::Block(BlockFormat::Nvfp4))
+            }
             _ => None,
         }
     }
@@ -343,6 +346,7 @@ impl Compute {
                 let kernel = match (encoding, in_planes) {
                     (Encoding::Block(_), _) => self.table.block_rows,
                     (Encoding::Mxfp4, Some(kernel)) => kernel,
+                    (Encoding::Nvfp4 { .. }, _) => self.table.nvfp4_rows,
                     _ => self.table.quantised_rows,
                 };
                 // SAFETY: `new` has checked the features, `check_job` the shapes.

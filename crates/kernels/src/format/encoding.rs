@@ -97,6 +97,15 @@ impl ScaleType {
     }
 }
 
+/// How the one number that all scales of a matrix share meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GlobalScale {
+    /// Scales are multiplied by it (ModelOpt's `weight_scale_2`).
+    Multiplies,
+    /// Scales are divided by it (compressed-tensors' `weight_global_scale`).
+    Divides,
+}
+
 /// How the values of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
@@ -127,6 +136,14 @@ pub enum Encoding {
         /// Storage type of the scales.
         scale: FloatType,
     },
+    /// 4-bit floats in groups of 16 with an 8-bit float (E4M3) each, in three planes: values as in
+    /// [`Encoding::Mxfp4`], scales `[rows, columns / 16]`, and one binary32 number for the whole matrix. A value is the
+    /// 4-bit float times the scale of its group, which is the 8-bit float times the number, or divided by it; each of
+    /// the two steps rounds once to binary32 (ModelOpt's NVFP4, compressed-tensors' nvfp4-pack-quantized).
+    Nvfp4 {
+        /// What the number does to the scales.
+        global: GlobalScale,
+    },
     /// 8-bit floats (E4M3: 4 bits of exponent, 3 of mantissa, no infinities) with a scale for each tile of [`FP8_TILE`]
     /// rows and columns, in two planes. Tiles at the lower and right edges may be partial.
     Fp8 {
@@ -144,6 +161,13 @@ const MXFP4_NAME: &str = "mxfp4:planes";
 const FP8_NAME: &str = "fp8:128:";
 /// Values that share a scale in [`Encoding::Mxfp4`].
 const MXFP4_GROUP: usize = 32;
+/// As manifests spell [`Encoding::Nvfp4`].
+const NVFP4_NAMES: [(&str, GlobalScale); 2] =
+    [("nvfp4:multiplied", GlobalScale::Multiplies), ("nvfp4:divided", GlobalScale::Divides)];
+/// Values that share a scale in [`Encoding::Nvfp4`].
+const NVFP4_GROUP: usize = 16;
+/// Bytes of the number that all scales share.
+const GLOBAL_BYTES: usize = 4;
 
 /// A matrix description that does not fit its bytes or its encoding.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -158,12 +182,13 @@ pub struct MatrixError {
 }
 
 impl Encoding {
-    /// Runs of bytes that a matrix consists of: weights alone, weights and scales, or those and biases.
+    /// Runs of bytes that a matrix consists of: weights alone, weights and scales, or those and biases (or, where the
+    /// whole matrix shares a number, that one).
     pub const fn planes(self) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 1,
             Self::Mxfp4 | Self::Fp8 { .. } | Self::Symmetric { .. } => 2,
-            Self::Affine { .. } => 3,
+            Self::Affine { .. } | Self::Nvfp4 { .. } => 3,
         }
     }
 
@@ -174,6 +199,7 @@ impl Encoding {
             Self::Affine { group, .. } | Self::Symmetric { group, .. } => group as usize,
             Self::Block(format) => format.values(),
             Self::Mxfp4 => MXFP4_GROUP,
+            Self::Nvfp4 { .. } => NVFP4_GROUP,
         }
     }
 
@@ -183,7 +209,7 @@ impl Encoding {
             Self::Float(float) => columns * float.bytes(),
             Self::Affine { bits, .. } | Self::Symmetric { bits, .. } => columns * bits as usize / 8,
             Self::Block(format) => columns / format.values() * format.bytes(),
-            Self::Mxfp4 => columns / 2,
+            Self::Mxfp4 | Self::Nvfp4 { .. } => columns / 2,
             Self::Fp8 { .. } => columns,
         }
     }
@@ -209,6 +235,7 @@ impl Encoding {
                 columns / group as usize * scale.bytes()
             }
             Self::Mxfp4 => columns / MXFP4_GROUP,
+            Self::Nvfp4 { .. } => columns / NVFP4_GROUP,
             Self::Fp8 { scale } => columns.div_ceil(FP8_TILE) * scale.bytes(),
         }
     }
@@ -221,10 +248,33 @@ impl Encoding {
         }
     }
 
-    /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks.
+    /// Bytes of what all rows share, in the place of biases; zero for most encodings.
+    pub const fn shared_bytes(self) -> usize {
+        match self {
+            Self::Nvfp4 { .. } => GLOBAL_BYTES,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks. The third holds
+    /// [`Encoding::shared_bytes`] however many rows there are.
     pub const fn plane_bytes(self, rows: usize, columns: usize) -> [usize; 3] {
         let scales = self.scale_rows(rows) * self.scale_row_bytes(columns);
-        [rows * self.weight_row_bytes(columns), scales, rows * self.bias_row_bytes(columns)]
+        let biases = rows * self.bias_row_bytes(columns) + self.shared_bytes();
+        [rows * self.weight_row_bytes(columns), scales, biases]
+    }
+
+    /// Where some rows lie in each plane of their matrix.
+    pub const fn part_bytes(
+        self,
+        first: usize,
+        count: usize,
+        columns: usize,
+    ) -> [(usize, usize); 3] {
+        let (from, to) =
+            (self.plane_bytes(first, columns), self.plane_bytes(first + count, columns));
+        let shared = self.shared_bytes();
+        [(from[0], to[0]), (from[1], to[1]), (from[2] - shared, to[2])]
     }
 
     /// Bytes of a whole matrix: all planes.
@@ -234,7 +284,7 @@ impl Encoding {
     }
 
     /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`, `mxfp4:planes`,
-    /// `symmetric:BITS:GROUP:SCALETYPE`, `fp8:128:SCALETYPE`.
+    /// `symmetric:BITS:GROUP:SCALETYPE`, `fp8:128:SCALETYPE`, `nvfp4:multiplied`, `nvfp4:divided`.
     pub fn name(self) -> String {
         match self {
             Self::Float(float) => float.name().to_owned(),
@@ -247,6 +297,10 @@ impl Encoding {
             Self::Block(format) => format.name().to_owned(),
             Self::Mxfp4 => MXFP4_NAME.to_owned(),
             Self::Fp8 { scale } => format!("{FP8_NAME}{}", scale.name()),
+            Self::Nvfp4 { global } => {
+                let known = NVFP4_NAMES.iter().find(|(_, known)| *known == global);
+                known.expect("a name for each").0.to_owned()
+            }
         }
     }
 
@@ -254,6 +308,9 @@ impl Encoding {
     pub fn parse(name: &str) -> Option<Self> {
         if name == MXFP4_NAME {
             return Some(Self::Mxfp4);
+        }
+        if let Some(&(_, global)) = NVFP4_NAMES.iter().find(|(known, _)| *known == name) {
+            return Some(Self::Nvfp4 { global });
         }
         if let Some(scale) = name.strip_prefix(FP8_NAME) {
             return ScaleType::parse(scale).map(|scale| Self::Fp8 { scale });
@@ -285,6 +342,7 @@ impl Encoding {
             Self::Float(_) | Self::Block(_) => self.name(),
             Self::Mxfp4 => "mxfp4".to_owned(),
             Self::Fp8 { .. } => "fp8".to_owned(),
+            Self::Nvfp4 { .. } => "nvfp4".to_owned(),
         }
     }
 
@@ -292,7 +350,7 @@ impl Encoding {
     pub fn check(self, columns: usize) -> Result<(), MatrixError> {
         let what = match self {
             Self::Float(_) | Self::Fp8 { .. } => return Ok(()),
-            Self::Block(_) | Self::Mxfp4 => "columns past the last block",
+            Self::Block(_) | Self::Mxfp4 | Self::Nvfp4 { .. } => "columns past the last block",
             Self::Affine { bits, group, .. } | Self::Symmetric { bits, group, .. } => {
                 let known = match self {
                     Self::Symmetric { .. } => matches!(bits, 4 | 8),

@@ -8,12 +8,13 @@
 mod bits;
 mod encoding;
 pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
 
 pub use crate::blocks::BlockFormat;
 use crate::blocks::VALUES_MAX;
 use crate::float::{E4M3_FACTOR, f16_from_e4m3, f32_from_f16};
 pub use bits::{pack, unpack};
-pub use encoding::{Encoding, FP8_TILE, FloatType, MatrixError, ScaleType};
+pub use encoding::{Encoding, FP8_TILE, FloatType, GlobalScale, MatrixError, ScaleType};
 
 /// A borrowed weight matrix `[rows, columns]`, row-major; a product maps `columns` inputs to `rows`
 /// outputs.
@@ -29,7 +30,7 @@ pub struct Matrix<'a> {
     pub weight: &'a [u8],
     /// Scales or exponents `[scale_rows, columns / group]` (rounded up for tiles), or empty; any alignment.
     pub scales: &'a [u8],
-    /// Biases `[rows, columns / group]`, or empty; any alignment.
+    /// Biases `[rows, columns / group]`, or the number that all rows share, or empty; any alignment.
     pub biases: &'a [u8],
 }
 
@@ -63,8 +64,8 @@ impl<'a> Matrix<'a> {
     pub fn part(&self, first: usize, count: usize) -> Self {
         let (encoding, columns) = (self.encoding, self.columns);
         assert!(first.is_multiple_of(encoding.rows_per_scale()), "row {first} within a tile");
-        let [from, to] = [first, first + count].map(|row| encoding.plane_bytes(row, columns));
-        let part = |plane: &'a [u8], index: usize| &plane[from[index]..to[index]];
+        let places = encoding.part_bytes(first, count, columns);
+        let part = |plane: &'a [u8], index: usize| &plane[places[index].0..places[index].1];
         Self {
             rows: count,
             weight: part(self.weight, 0),
@@ -100,6 +101,7 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
             mxfp4::to_blocks(matrix, row..row + 1, &mut blocks);
             return decode_blocks(BlockFormat::Mxfp4, &blocks, first, out);
         }
+        Encoding::Nvfp4 { .. } => return nvfp4::decode_columns(matrix, row, first, out),
         Encoding::Fp8 { .. } => {
             for (column, value) in (first..).zip(out) {
                 *value =

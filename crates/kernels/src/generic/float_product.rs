@@ -138,6 +138,7 @@ unsafe fn row_times<L: Lanes, const T: usize>(
             Encoding::Affine { .. }
             | Encoding::Block(_)
             | Encoding::Mxfp4
+            | Encoding::Nvfp4 { .. }
             | Encoding::Symmetric { .. }
             | Encoding::Fp8 { .. } => {
                 let mut piece = [0.0f32; PIECE];

@@ -96,6 +96,7 @@ pub fn encode(
         Encoding::Symmetric { .. } => {
             return Err(QuantizeError::Unsupported { encoding: "symmetric" });
         }
+        Encoding::Nvfp4 { .. } => return Err(QuantizeError::Unsupported { encoding: "nvfp4" }),
         Encoding::Fp8 { .. } => return Err(QuantizeError::Unsupported { encoding: "fp8" }),
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };

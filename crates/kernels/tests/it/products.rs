@@ -3,7 +3,9 @@
 use crate::common;
 
 use common::{Random, compute, isas, random_matrix};
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType, decode_row};
+use kernels::format::{
+    BlockFormat, Encoding, FloatType, GlobalScale, Matrix, ScaleType, decode_row,
+};
 use kernels::{Activations, Arithmetic, Compute, MatmulJob, Tokens};
 
 fn multiply(
@@ -59,6 +61,9 @@ fn relative_error(got: &[f32], want: &[(f64, f64)], columns: usize) -> f64 {
 fn encodings() -> Vec<Encoding> {
     let mut all: Vec<_> = BlockFormat::ALL.iter().copied().map(Encoding::Block).collect();
     all.push(Encoding::Mxfp4);
+    for global in [GlobalScale::Multiplies, GlobalScale::Divides] {
+        all.push(Encoding::Nvfp4 { global });
+    }
     all.push(Encoding::Fp8 { scale: ScaleType::E8m0 });
     for scale in [FloatType::F32, FloatType::F16, FloatType::Bf16] {
         all.push(Encoding::Fp8 { scale: ScaleType::Float(scale) });

@@ -14,10 +14,11 @@ use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::head::{self, Head};
 use super::names::{self, ExpertMatrix, Meaning, Part};
+use super::published::Published;
 use super::quantization::{Quantization, Scheme};
 use super::rows::{self, NGRAM_TABLE, RowTable};
 use super::safetensors::{RawTensor, RawType};
-use super::scaled::{self, Refusal};
+use super::scaled;
 use super::{
     CheckpointFile, Element, ExpertExtents, Extent, FileId, LayerExperts, Projection,
     ProjectionShape, Tensor,
@@ -29,6 +30,16 @@ pub(crate) enum Schemes<'a> {
     Config(&'a Quantization),
     /// From the shapes, the group size being fixed (the ancestor's folders).
     Group(u16),
+}
+
+impl Schemes<'_> {
+    /// What publishers' tools quantised.
+    fn published(&self) -> Published {
+        match self {
+            Self::Config(quantization) => quantization.published().clone(),
+            Self::Group(_) => Published::default(),
+        }
+    }
 }
 
 /// What a set of raw tensors amounts to.
@@ -62,14 +73,15 @@ pub(crate) fn assemble(
     let head::Split { trunk, head: of_head } = head::split(raw, dimensions);
     let names: Vec<String> = of_head.iter().map(|(_, tensor)| tensor.name.clone()).collect();
     let head = head::assemble(config, files, of_head, dimensions, schemes);
-    let mut sorted = Sorted::default();
+    let published = schemes.published() != Published::default();
+    let mut sorted = Sorted { published, ..Sorted::default() };
     if matches!(head, Head::Unusable(_)) {
         sorted.skipped.extend(names);
     }
     for (file, tensor) in trunk {
         sorted.add(files, dimensions, file, tensor)?;
     }
-    let Sorted { matrices, skipped, unused } = sorted;
+    let Sorted { matrices, skipped, unused, .. } = sorted;
     let mut built = Built::default();
     for (name, (meaning, parts)) in matrices {
         if let (Meaning::Rows { .. }, [None, Some((file, scale)), _]) = (meaning, &parts) {
@@ -114,6 +126,8 @@ struct Sorted {
     matrices: BTreeMap<String, (Meaning, Parts)>,
     skipped: Vec<String>,
     unused: Vec<String>,
+    /// Whether a publisher's tool quantised the checkpoint, which may say how it rounds activations.
+    published: bool,
 }
 
 impl Sorted {
@@ -127,6 +141,9 @@ impl Sorted {
         let (name, part) = names::canonical(&tensor.name);
         match names::meaning(&name, dimensions.layers, dimensions.drafts) {
             Meaning::Skipped => self.skipped.push(tensor.name),
+            Meaning::Unknown if self.published && names::of_activations(&tensor.name) => {
+                self.skipped.push(tensor.name);
+            }
             Meaning::Unknown => {
                 refuse_foreign(path(files, file), &tensor)?;
                 self.unused.push(tensor.name);
@@ -190,8 +207,9 @@ impl Built {
             }
             _ => {
                 let tiled = |encoding: Encoding| encoding.rows_per_scale() > 1;
-                if tensor.element.encoding().is_some_and(tiled) && tensor.shape.len() != 2 {
-                    let found = format!("tiles of 128 x 128 in shape {:?}", tensor.shape);
+                let shared = |encoding: Encoding| tiled(encoding) || encoding.shared_bytes() > 0;
+                if tensor.element.encoding().is_some_and(shared) && tensor.shape.len() != 2 {
+                    let found = format!("{} in shape {:?}", tensor.element.name(), tensor.shape);
                     return Err(FormatError::invalid(path, &name, found, DOWNLOAD_AGAIN));
                 }
                 if name.ends_with(".conv1d") {
@@ -280,6 +298,10 @@ fn matrix<'a>(
     }
     let path = path(file);
     let tensor = match (scales, biases) {
+        (Some(scales), Some(shared)) if scaled::is_global(&shared.1) => {
+            let parts = [(file, weight), scales, shared];
+            nvfp4(config, path, name, parts, schemes)
+        }
         (Some(scales), Some(biases)) => {
             affine(config, path, name, [(file, weight), scales, biases], schemes)
         }
@@ -306,18 +328,10 @@ fn scales_alone(
     schemes: &Schemes<'_>,
 ) -> Result<Tensor, FormatError> {
     let invalid = |found: String| FormatError::invalid(path, name, found, DOWNLOAD_AGAIN);
-    let packed = match schemes {
-        Schemes::Config(quantization) => quantization.packed(),
-        Schemes::Group(_) => None,
-    };
+    let packed = schemes.published().integers;
     let (shape, encoding) = match scaled::scaled(&weight, &scales, packed) {
         None => return Err(invalid("scales without biases".to_owned())),
-        Some(found) => found.map_err(|refusal| match refusal {
-            Refusal::Invalid(found) => invalid(found),
-            Refusal::Unsupported(found) => {
-                FormatError::unsupported(path, name, found, scaled::READ)
-            }
-        })?,
+        Some(found) => found.map_err(|refusal| refusal.of(path, name))?,
     };
     let words = weight.dtype == RawType::U32;
     let said = |quantization: &Quantization| quantization.of(name).is_some_and(|it| it.floats);
@@ -330,6 +344,26 @@ fn scales_alone(
     let none = Extent { length: 0, ..scales };
     let (element, weight) = (encoding.into(), extent(file, &weight));
     Ok(Tensor { shape, element, weight, scales_biases: Some((scales, none)) })
+}
+
+/// A matrix of 4-bit floats in groups of 16, scales, and a number that all scales share.
+fn nvfp4(
+    config: &Path,
+    path: &Path,
+    name: &str,
+    [(file, weight), (scales_file, scales), (shared_file, shared)]: [(FileId, RawTensor); 3],
+    schemes: &Schemes<'_>,
+) -> Result<Tensor, FormatError> {
+    let (shape, global) =
+        scaled::nvfp4(&weight, &scales, &shared).map_err(|refusal| refusal.of(path, name))?;
+    if schemes.published().nvfp4 != Some(global) {
+        let found = format!("has {}, but config.json says nothing of such", shared.name);
+        let field = format!("quantization_config: {name}");
+        return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
+    }
+    let (element, weight) = (Encoding::Nvfp4 { global }.into(), extent(file, &weight));
+    let scales_biases = Some((extent(scales_file, &scales), extent(shared_file, &shared)));
+    Ok(Tensor { shape, element, weight, scales_biases })
 }
 
 /// A matrix of packed integers with scales and biases.
@@ -508,7 +542,14 @@ impl LayerBuilder {
                 if place.is_some() {
                     return Err("a second tensor for the same expert and projection".to_owned());
                 }
-                let scales_biases = tensor.scales_biases.map(|(s, b)| (cut(s), cut(b)));
+                // What all rows of an expert share is that of gate and of up.
+                let cut_third = |extent: Extent| match encoding.shared_bytes() as u64 {
+                    0 => cut(extent),
+                    length => {
+                        Extent { offset: extent.offset + length * index as u64, length, ..extent }
+                    }
+                };
+                let scales_biases = tensor.scales_biases.map(|(s, b)| (cut(s), cut_third(b)));
                 *place = Some((cut(tensor.weight), scales_biases));
             }
         }

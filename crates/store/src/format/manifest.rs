@@ -14,7 +14,8 @@ use twox_hash::XxHash3_64;
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{
-    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_PLANES, VERSION_TABLES, VERSION_TILES,
+    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_GLOBAL, VERSION_PLANES, VERSION_TABLES,
+    VERSION_TILES,
 };
 use super::{Element, json, names};
 use crate::shown::shown;
@@ -137,6 +138,7 @@ pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 
     let least = all.filter_map(|name| match Encoding::parse(name)? {
         Encoding::Mxfp4 => Some(VERSION_PLANES),
         Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => Some(VERSION_TILES),
+        Encoding::Nvfp4 { .. } => Some(VERSION_GLOBAL),
         Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) => None,
     });
     let table =
@@ -298,7 +300,7 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
-    let known = u64::from(VERSION)..=u64::from(VERSION_TABLES);
+    let known = u64::from(VERSION)..=u64::from(VERSION_GLOBAL);
     if !version.as_u64().is_some_and(|version| known.contains(&version)) {
         let remedy =
             "this program reads versions 1 to 5; use the program that wrote it, or pack again";

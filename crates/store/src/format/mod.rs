@@ -29,6 +29,7 @@ pub(crate) mod manifest;
 mod names;
 pub(crate) mod native;
 mod place;
+mod published;
 mod quantization;
 mod range;
 pub mod rows;

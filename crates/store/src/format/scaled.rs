@@ -3,11 +3,16 @@
 //! The layouts are those of publishers: 8-bit floats with a scale for each tile (DeepSeek-V3, GLM, MiniMax, Qwen with
 //! floats as scales, DeepSeek-V4 with powers of two), and 4-bit floats with a power of two for each 32 values, as bytes
 //! (gpt-oss in groups of sixteen, DeepSeek-V4 in rows) or as words (mlx-lm); integers of 4 and 8 bits with a float for
-//! each group (Kimi-K2, in words by compressed-tensors).
+//! each group (Kimi-K2, in words by compressed-tensors); 4-bit floats in groups of 16 with 8-bit floats as scales and
+//! one number for the matrix (NVFP4 of ModelOpt and of compressed-tensors).
 
-use kernels::format::{Encoding, FP8_TILE, ScaleType};
+use std::path::Path;
+
+use kernels::format::{Encoding, FP8_TILE, GlobalScale, ScaleType};
 
 use super::Integer;
+use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::names::{GLOBAL_DIVISOR, GLOBAL_FACTOR};
 use super::quantization::Scheme;
 use super::safetensors::{RawTensor, RawType};
 
@@ -18,6 +23,16 @@ pub(super) enum Refusal {
     Invalid(String),
     /// They follow a scheme that is not read.
     Unsupported(String),
+}
+
+impl Refusal {
+    /// The error about the matrix `name` of a file.
+    pub(super) fn of(self, path: &Path, name: &str) -> FormatError {
+        match self {
+            Self::Invalid(found) => FormatError::invalid(path, name, found, DOWNLOAD_AGAIN),
+            Self::Unsupported(found) => FormatError::unsupported(path, name, found, READ),
+        }
+    }
 }
 
 /// What is read of this kind, for messages.
@@ -36,6 +51,12 @@ pub(super) fn scaled(
     packed: Option<Scheme>,
 ) -> Option<Result<(Vec<usize>, Encoding), Refusal>> {
     match (weight.dtype, scales.dtype) {
+        (RawType::U8, RawType::Float8("F8_E4M3")) => {
+            let found = format!(
+                "4-bit floats with 8-bit floats as scales, but without {GLOBAL_FACTOR} or {GLOBAL_DIVISOR}"
+            );
+            Some(Err(Refusal::Invalid(found)))
+        }
         (RawType::Whole(Integer::I32), _) => Some(symmetric(weight, scales, packed)),
         (RawType::Float8("F8_E4M3"), _) => Some(fp8(weight, scales)),
         (RawType::U8 | RawType::U32, RawType::U8)
@@ -136,4 +157,53 @@ fn mxfp4(weight: &RawTensor, scales: &RawTensor) -> Result<(Vec<usize>, Encoding
     let columns = groups.checked_mul(GROUP);
     let columns = columns.ok_or_else(|| Refusal::Invalid("more columns than can be".to_owned()))?;
     Ok((outer.iter().copied().chain([columns]).collect(), Encoding::Mxfp4))
+}
+
+/// Values of NVFP4 that share a scale.
+const NVFP4_GROUP: usize = 16;
+
+/// Whether a tensor is the number that all scales of a matrix share.
+pub(super) fn is_global(tensor: &RawTensor) -> bool {
+    [GLOBAL_FACTOR, GLOBAL_DIVISOR].iter().any(|name| tensor.name.ends_with(name))
+}
+
+/// Shape of the matrix of 4-bit floats `weight`, and what `shared` does to `scales`: `[.., rows, columns / 2]` bytes,
+/// `[.., rows, columns / 16]` 8-bit floats, and one binary32 number, or one for each matrix of a stack.
+pub(super) fn nvfp4(
+    weight: &RawTensor,
+    scales: &RawTensor,
+    shared: &RawTensor,
+) -> Result<(Vec<usize>, GlobalScale), Refusal> {
+    let types = (weight.dtype, scales.dtype, shared.dtype);
+    if types != (RawType::U8, RawType::Float8("F8_E4M3"), RawType::F32) {
+        let names = [weight, scales, shared].map(|tensor| tensor.dtype.name()).join(", ");
+        let found = format!("nvfp4 as {names}, not U8, F8_E4M3, F32");
+        return Err(Refusal::Unsupported(found));
+    }
+    let (rows, bytes) = match (&weight.shape[..], &scales.shape[..]) {
+        ([outer @ .., bytes], [scale_outer @ .., groups])
+            if outer == scale_outer
+                && !outer.is_empty()
+                && groups.checked_mul(NVFP4_GROUP / 2) == Some(*bytes) =>
+        {
+            (outer, *bytes)
+        }
+        _ => {
+            let shapes = format!("nvfp4 {:?} with scales {:?}", weight.shape, scales.shape);
+            let found = format!("{shapes}: a scale is for eight bytes of a row");
+            return Err(Refusal::Invalid(found));
+        }
+    };
+    let matrices: usize = rows[..rows.len() - 1].iter().product();
+    if shared.shape.iter().product::<usize>() != matrices {
+        let found = format!("{} has shape {:?} for {matrices} matrices", shared.name, shared.shape);
+        return Err(Refusal::Invalid(found));
+    }
+    let columns = bytes.checked_mul(2);
+    let columns = columns.ok_or_else(|| Refusal::Invalid("more columns than can be".to_owned()))?;
+    let global = match shared.name.ends_with(GLOBAL_FACTOR) {
+        true => GlobalScale::Multiplies,
+        false => GlobalScale::Divides,
+    };
+    Ok((rows.iter().copied().chain([columns]).collect(), global))
 }

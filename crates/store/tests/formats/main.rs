@@ -4,6 +4,7 @@
 mod common;
 mod links;
 mod malformed;
+mod nvfp4;
 mod open;
 mod pack;
 mod planted;

@@ -7,7 +7,7 @@
 
 use kernels::bf16_from_f32;
 use kernels::f16_from_f32;
-use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, ScaleType};
 use store::record::Piece;
 use store::split_mix::{SplitMix64, mix};
 use store::synthetic::{Content, Owner};
@@ -140,7 +140,10 @@ impl Content for RandomContent<'_> {
         match (encoding, piece) {
             (Encoding::Float(float), _) => self.floats(key, values, float, start, out),
             (
-                Encoding::Affine { .. } | Encoding::Symmetric { .. } | Encoding::Mxfp4,
+                Encoding::Affine { .. }
+                | Encoding::Symmetric { .. }
+                | Encoding::Mxfp4
+                | Encoding::Nvfp4 { .. },
                 Piece::Weight,
             ) => self.packed(key, start, out),
             (Encoding::Block(format), _) => {
@@ -162,6 +165,16 @@ impl Content for RandomContent<'_> {
                 }
                 out.chunks_exact_mut(scale.bytes())
                     .for_each(|out| out.copy_from_slice(&word[..out.len()]));
+            }
+            // Scales of one (0x38), times or over the number of the matrix.
+            (Encoding::Nvfp4 { .. }, Piece::Scales) => out.fill(0x38),
+            (Encoding::Nvfp4 { global }, _) => {
+                let one = values.deviation() / 2.93;
+                let number = match global {
+                    GlobalScale::Multiplies => one,
+                    GlobalScale::Divides => 1.0 / one,
+                };
+                out.copy_from_slice(&number.to_le_bytes()[..out.len()]);
             }
             // The mean square of the sixteen values is 8.56.
             (Encoding::Mxfp4, _) => {

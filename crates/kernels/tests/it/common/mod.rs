@@ -1,6 +1,6 @@
 //! Shared by the tests: a seeded generator, random matrices, the instruction sets of this machine.
 
-use kernels::format::{BlockFormat, Encoding, FP8_TILE, FloatType, Matrix, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FP8_TILE, FloatType, GlobalScale, Matrix, ScaleType};
 use kernels::{Arithmetic, Compute, ComputeOptions, Isa, bf16_from_f32, f16_from_f32};
 
 /// xorshift64*: small, seeded, the same on every machine.
@@ -133,6 +133,20 @@ pub(crate) fn random_matrix(
                     ScaleType::E8m0 => bytes.push(119 + (random.next() % 3) as u8),
                 }
             }
+        }
+        Encoding::Nvfp4 { global } => {
+            bytes.extend((0..rows * columns / 2).map(|_| random.next() as u8));
+            // 8-bit floats between 32 and 448, and a number that brings the values near 1.
+            bytes.extend((0..rows * columns / 16).map(|_| 0x60 + (random.next() % 31) as u8));
+            let one = (0.5 + random.uniform()) / 500.0;
+            append(
+                match global {
+                    GlobalScale::Multiplies => one,
+                    GlobalScale::Divides => 1.0 / one,
+                },
+                FloatType::F32,
+                &mut bytes,
+            );
         }
         Encoding::Mxfp4 => {
             bytes.extend((0..rows * columns / 2).map(|_| random.next() as u8));

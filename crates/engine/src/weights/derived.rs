@@ -41,7 +41,7 @@ impl Derived {
             (Self::Rows(runs), _) => {
                 let planes = [from.weight, from.scales, from.biases];
                 std::array::from_fn(|plane| {
-                    if plane == 2 && encoding.shared_bytes() > 0 {
+                    if encoding.shared_bytes()[plane] > 0 {
                         return planes[plane].to_vec();
                     }
                     let runs = runs.iter().map(|run| {

@@ -206,7 +206,9 @@ impl Compute {
         match (self.arithmetic, encoding) {
             (
                 Arithmetic::Int16,
-                Encoding::Affine { bits, group, .. } | Encoding::Symmetric { bits, group, .. },
+                Encoding::Affine { bits, group, .. }
+                | Encoding::Symmetric { bits, group, .. }
+                | Encoding::Zeroed { bits, group, .. },
             ) => Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() }),
             (Arithmetic::Int16, Encoding::Block(format)) => {
                 Some(IntegerKey { packing: self.table.block_packing, group: format.group() })

@@ -1,5 +1,6 @@
 //! What a value of [`Encoding::Nvfp4`] is: the scales of its groups with the number that a whole matrix shares, and its
-//! 4-bit floats. The scalar reference of the kernels of this encoding, which is the published definition (docs/formats.md).
+//! 4-bit floats. The scalar reference of the kernels of this encoding, which is the published definition
+//! (docs/formats.md).
 
 use super::{Encoding, FloatType, GlobalScale, Matrix};
 use crate::blocks::tables::FP4;

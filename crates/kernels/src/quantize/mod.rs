@@ -97,7 +97,10 @@ pub fn encode(
             return Err(QuantizeError::Unsupported { encoding: "symmetric" });
         }
         Encoding::Nvfp4 { .. } => return Err(QuantizeError::Unsupported { encoding: "nvfp4" }),
-        Encoding::Fp8 { .. } => return Err(QuantizeError::Unsupported { encoding: "fp8" }),
+        Encoding::Zeroed { .. } => return Err(QuantizeError::Unsupported { encoding: "zeroed" }),
+        Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } => {
+            return Err(QuantizeError::Unsupported { encoding: "fp8" });
+        }
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };
     let packed = out.weight.chunks_exact_mut(group * usize::from(bits) / 8);

@@ -138,7 +138,9 @@ pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 
     let least = all.filter_map(|name| match Encoding::parse(name)? {
         Encoding::Mxfp4 => Some(VERSION_PLANES),
         Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => Some(VERSION_TILES),
-        Encoding::Nvfp4 { .. } => Some(VERSION_GLOBAL),
+        Encoding::Nvfp4 { .. } | Encoding::Zeroed { .. } | Encoding::Fp8Rows { .. } => {
+            Some(VERSION_GLOBAL)
+        }
         Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) => None,
     });
     let table =

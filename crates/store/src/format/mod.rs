@@ -23,6 +23,7 @@ mod gguf;
 mod head;
 mod hugging_face;
 mod json;
+mod layer;
 pub(crate) mod layout;
 mod links;
 pub(crate) mod manifest;

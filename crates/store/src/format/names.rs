@@ -124,12 +124,15 @@ pub(crate) const GLOBAL_FACTOR: &str = "weight_scale_2";
 /// The number that they are divided by, as compressed-tensors calls it.
 pub(crate) const GLOBAL_DIVISOR: &str = "weight_global_scale";
 
+/// The zero points of a matrix, as compressed-tensors calls them.
+pub(crate) const ZERO_POINT: &str = "weight_zero_point";
+
 /// Which of the up to four tensors of a quantised matrix a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Weight,
     Scales,
-    /// Biases, or the number that all scales of the matrix share.
+    /// Biases, zero points, or the number that all scales of the matrix share.
     Biases,
     /// Rows and columns as two numbers, which the shapes of the others say as well.
     Shape,
@@ -172,7 +175,9 @@ pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
         }
         Some((stem, "weight_packed")) => (stem, Part::Weight),
         Some((stem, "weight_shape")) => (stem, Part::Shape),
-        Some((stem, "biases" | GLOBAL_FACTOR | GLOBAL_DIVISOR)) => (stem, Part::Biases),
+        Some((stem, "biases" | GLOBAL_FACTOR | GLOBAL_DIVISOR | ZERO_POINT)) => {
+            (stem, Part::Biases)
+        }
         Some((_, last)) if last.ends_with("_proj_blocks") => {
             (&name[..name.len() - "_blocks".len()], Part::Weight)
         }
@@ -322,8 +327,9 @@ pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
         "svdquant_lora_a" | "svdquant_lora_b" => {
             Some("quantisation with parts of low rank (SVDQuant)")
         }
-        "weight_zero_point" => Some("compressed-tensors quantisation with zero points"),
-        "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation"),
+        ZERO_POINT => Some("compressed-tensors quantisation with zero points"),
+        "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation, inputs before outputs,"),
+        "weight_g_idx" => Some("compressed-tensors quantisation with columns in another order"),
         last if last.ends_with("_blocks") => Some("mxfp4 quantisation"),
         _ => None,
     }

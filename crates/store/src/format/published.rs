@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use kernels::format::GlobalScale;
+use kernels::format::{FP8_TILE, GlobalScale};
 use serde_json::{Map, Value};
 
 use super::error::FormatError;
@@ -16,11 +16,13 @@ use super::quantization::Scheme;
 use crate::shown::shown;
 
 /// ModelOpt's names of what is read.
-const MODELOPT: &str = "of ModelOpt NVFP4, W4A16_NVFP4 and MIXED_PRECISION of these are read";
+const MODELOPT: &str = "of ModelOpt NVFP4, W4A16_NVFP4, FP8, FP8_PER_CHANNEL_PER_TOKEN and MIXED_PRECISION of these \
+     are read";
 
 /// compressed-tensors' formats that are read.
-const COMPRESSED: &str = "of compressed-tensors symmetric integers of 4 or 8 bits in groups of 32, 64 or 128 \
-     (format pack-quantized) and nvfp4-pack-quantized are read";
+const COMPRESSED: &str = "of compressed-tensors integers of 4 or 8 bits in groups of 32, 64 or 128 (format \
+     pack-quantized), 8-bit floats by tensor, channel and tile of 128 x 128 (float-quantized), \
+     mxfp4-pack-quantized and nvfp4-pack-quantized are read";
 
 /// ModelOpt's own file, older than its entry in config.json.
 pub(super) const MODELOPT_FILE: &str = "hf_quant_config.json";
@@ -30,6 +32,14 @@ pub(super) const MODELOPT_FILE: &str = "hf_quant_config.json";
 pub(crate) struct Published {
     /// Integers packed by compressed-tensors, in the same way wherever they are.
     pub(crate) integers: Option<Scheme>,
+    /// Whether they have zero points.
+    pub(crate) zeros: bool,
+    /// 8-bit floats with one scale for a matrix.
+    pub(crate) fp8_whole: bool,
+    /// 8-bit floats with a scale for each row.
+    pub(crate) fp8_rows: bool,
+    /// Anything that its tensors say in full.
+    said: bool,
     /// 4-bit floats in groups of 16, and what the number of each matrix does to its scales.
     pub(crate) nvfp4: Option<GlobalScale>,
 }
@@ -40,6 +50,13 @@ struct At<'a> {
     file: &'a Path,
     key: &'a str,
     remedy: &'static str,
+}
+
+impl Published {
+    /// Whether any tool quantised anything.
+    pub(crate) fn is_any(&self) -> bool {
+        *self != Self::default()
+    }
 }
 
 impl At<'_> {
@@ -95,8 +112,10 @@ pub(super) fn compressed_tensors(
         let place = if own.is_some() { format!("{path}.format") } else { "format".to_owned() };
         match format.and_then(Value::as_str) {
             Some("pack-quantized") => {
-                let scheme = integers(at, &format!("{path}.weights"), weights)?;
-                if found.integers.replace(scheme).is_some_and(|other| other != scheme) {
+                let (scheme, zeros) = integers(at, &format!("{path}.weights"), weights)?;
+                let before = found.integers.replace(scheme);
+                let zeros_before = std::mem::replace(&mut found.zeros, zeros);
+                if before.is_some_and(|other| (other, zeros_before) != (scheme, zeros)) {
                     let differ = Value::from("groups that differ");
                     return Err(at.refused("config_groups", Some(&differ)));
                 }
@@ -108,16 +127,51 @@ pub(super) fn compressed_tensors(
                 at.expect(&path, weights, "group_size", 16.into())?;
                 found.nvfp4 = Some(GlobalScale::Divides);
             }
+            Some("mxfp4-pack-quantized") => {
+                let path = format!("{path}.weights");
+                at.expect(&path, weights, "type", "float".into())?;
+                at.expect(&path, weights, "num_bits", 4.into())?;
+                at.expect(&path, weights, "group_size", 32.into())?;
+                found.said = true;
+            }
+            Some("float-quantized" | "naive-quantized") => {
+                floats(at, &format!("{path}.weights"), weights, &mut found)?;
+            }
             _ => return Err(at.refused(&place, format)),
         }
     }
     Ok(found)
 }
 
-/// Bits and group of symmetric integers in groups.
-fn integers(at: At<'_>, path: &str, weights: &Value) -> Result<Scheme, FormatError> {
+/// Adds 8-bit floats with scales of one of the three kinds.
+fn floats(
+    at: At<'_>,
+    path: &str,
+    weights: &Value,
+    found: &mut Published,
+) -> Result<(), FormatError> {
+    at.expect(path, weights, "type", "float".into())?;
+    at.expect(path, weights, "num_bits", 8.into())?;
+    let strategy = weights.get("strategy");
+    match strategy.and_then(Value::as_str) {
+        Some("tensor") => found.fp8_whole = true,
+        Some("channel") => found.fp8_rows = true,
+        Some("block") => {
+            at.expect(path, weights, "block_structure", vec![FP8_TILE, FP8_TILE].into())?;
+            found.said = true;
+        }
+        _ => return Err(at.refused(&format!("{path}.strategy"), strategy)),
+    }
+    Ok(())
+}
+
+/// Bits and group of integers in groups, and whether these have zero points.
+fn integers(at: At<'_>, path: &str, weights: &Value) -> Result<(Scheme, bool), FormatError> {
     at.expect(path, weights, "type", "int".into())?;
-    at.expect(path, weights, "symmetric", true.into())?;
+    let symmetric = weights.get("symmetric");
+    let Some(symmetric) = symmetric.and_then(Value::as_bool) else {
+        return Err(at.refused(&format!("{path}.symmetric"), symmetric));
+    };
     at.expect(path, weights, "strategy", "group".into())?;
     // Columns in another order than the inputs.
     if weights.get("actorder").is_some_and(|order| !order.is_null()) {
@@ -130,7 +184,7 @@ fn integers(at: At<'_>, path: &str, weights: &Value) -> Result<Scheme, FormatErr
     };
     let (bits, group) = (number("num_bits", &[4, 8])?, number("group_size", &[32, 64, 128])?);
     // Both fit: the allowed values say so.
-    Ok(Scheme { bits: bits as u8, group: group as u16, floats: false })
+    Ok((Scheme { bits: bits as u8, group: group as u16, floats: false }, !symmetric))
 }
 
 /// Schemes of an object that ModelOpt wrote: `key` of config.json, or of its own file.
@@ -175,6 +229,14 @@ fn modelopt_scheme(
                 return Err(at.refused(&format!("{path}group_size"), group));
             }
             found.nvfp4 = Some(GlobalScale::Multiplies);
+            Ok(())
+        }
+        Some("FP8") => {
+            found.fp8_whole = true;
+            Ok(())
+        }
+        Some("FP8_PER_CHANNEL_PER_TOKEN") => {
+            found.fp8_rows = true;
             Ok(())
         }
         _ => Err(at.refused(&format!("{path}quant_algo"), algorithm)),

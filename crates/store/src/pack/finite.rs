@@ -37,8 +37,11 @@ impl Plane {
             Encoding::Float(float) => [Self::Float(float), Self::Whole, Self::Whole],
             Encoding::Block(format) => [Self::Block(format), Self::Whole, Self::Whole],
             Encoding::Affine { scale, .. } => [Self::Whole, Self::Float(scale), Self::Float(scale)],
-            Encoding::Symmetric { scale, .. } => [Self::Whole, Self::Float(scale), Self::Whole],
+            Encoding::Symmetric { scale, .. } | Encoding::Zeroed { scale, .. } => {
+                [Self::Whole, Self::Float(scale), Self::Whole]
+            }
             Encoding::Mxfp4 => [Self::Whole, Self::E8m0, Self::Whole],
+            Encoding::Fp8Rows { scale, .. } => [Self::E4m3, Self::Float(scale), Self::Whole],
             Encoding::Nvfp4 { global: GlobalScale::Multiplies } => {
                 [Self::Whole, Self::E4m3, Self::Float(FloatType::F32)]
             }

@@ -175,6 +175,8 @@ fn parts(
         Encoding::Mxfp4
         | Encoding::Nvfp4 { .. }
         | Encoding::Fp8 { .. }
+        | Encoding::Fp8Rows { .. }
+        | Encoding::Zeroed { .. }
         | Encoding::Symmetric { .. } => {
             let reason = format!("MLX's files of {} are not written", encoding.label());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });

@@ -312,7 +312,7 @@ fn packed_integers_that_contradict_are_refused() {
         ("no method", FILE, &["experts.0.down_proj", "no quantization_config"], |d| {
             d.config["quantization_config"] = json!(null);
         }),
-        ("not symmetric", CONFIG, &["group_0", "weights.symmetric", "false"], |d| {
+        ("not symmetric", FILE, &["experts.", "no weight_zero_point"], |d| {
             weights(d)["symmetric"] = json!(false);
         }),
         ("floats", CONFIG, &["weights.type", "float"], |d| weights(d)["type"] = json!("float")),

@@ -142,6 +142,7 @@ impl Content for RandomContent<'_> {
             (
                 Encoding::Affine { .. }
                 | Encoding::Symmetric { .. }
+                | Encoding::Zeroed { .. }
                 | Encoding::Mxfp4
                 | Encoding::Nvfp4 { .. },
                 Piece::Weight,
@@ -151,10 +152,20 @@ impl Content for RandomContent<'_> {
                 let scales = self.scales_of.iter().find(|(known, _)| *known == format);
                 scales.iter().for_each(|(_, s)| s.write(values.deviation(), start, out));
             }
-            (Encoding::Fp8 { .. }, Piece::Weight) => {
+            (Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. }, Piece::Weight) => {
                 self.packed(key, start, out);
                 // Not the two codes without a number.
                 out.iter_mut().for_each(|byte| *byte -= u8::from(*byte & 0x7f == 0x7f));
+            }
+            (Encoding::Fp8Rows { scale, .. }, _) => {
+                let mut word = [0; 4];
+                encode(scale, values.deviation() / FP8_DEVIATION, &mut word);
+                out.chunks_exact_mut(scale.bytes())
+                    .for_each(|out| out.copy_from_slice(&word[..out.len()]));
+            }
+            // Half of the codes, in each of the words.
+            (Encoding::Zeroed { bits, .. }, Piece::Biases) => {
+                out.fill(if bits == 4 { 0x88 } else { 0x80 });
             }
             (Encoding::Fp8 { scale }, _) => {
                 let one = values.deviation() / FP8_DEVIATION;
@@ -180,7 +191,12 @@ impl Content for RandomContent<'_> {
             (Encoding::Mxfp4, _) => {
                 out.fill((127.0 + (values.deviation() / 2.93).log2().round()) as u8);
             }
-            (Encoding::Affine { bits, scale, .. } | Encoding::Symmetric { bits, scale, .. }, _) => {
+            (
+                Encoding::Affine { bits, scale, .. }
+                | Encoding::Symmetric { bits, scale, .. }
+                | Encoding::Zeroed { bits, scale, .. },
+                _,
+            ) => {
                 self.scales(key, values, (bits, scale), piece, start, out);
             }
         }

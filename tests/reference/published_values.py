@@ -4,8 +4,11 @@
     published_values.py --binary target/release/examples/decode_matrix [--rounds 20]
 
 8-bit floats in tiles (DeepSeek-V3's weight_dequant: `weight.float() * scale` by tile), with scales of binary32,
-bfloat16 and E8M0; integers of compressed-tensors (unpacked by shifts, less 8 or 128, times the scale); 4-bit floats in
-planes (the table of the format's description, times a power of two). All codes and all exponents occur. What is not a
+bfloat16 and E8M0, and by row and by matrix; integers of compressed-tensors (unpacked by shifts, less 8 or 128 or their
+zero points, times the scale); 4-bit floats in
+planes (the table of the format's description, times a power of two); NVFP4 of ModelOpt and of compressed-tensors (the
+table, times the scale of the group, which was multiplied with the number of the matrix, or divided by it); where
+compressed-tensors is installed, also what its own decompression gives. All codes and all exponents occur. What is not a
 number must be none on both sides; everything else must have equal bits. Exits 1 at the first difference.
 """
 
@@ -53,6 +56,27 @@ def symmetric(random: np.random.Generator, rows: int, columns: int, bits: int) -
     return bytes_of(packed) + bytes_of(scales), values.float() * scales.float().repeat_interleave(group, 1)
 
 
+def zeroed(random: np.random.Generator, rows: int, columns: int, bits: int) -> tuple[bytes, torch.Tensor]:
+    """Integers with zero points: these lie in words along the rows, as many as fill 32 bits."""
+    group, per_word = 32, 32 // bits
+    packed = torch.from_numpy(random.integers(-(2**31), 2**31, (rows, columns // per_word), dtype=np.int32))
+    words = torch.from_numpy(random.integers(-(2**31), 2**31, (-(-rows // per_word), columns // group), dtype=np.int32))
+    parts = [packed >> (bits * place) & (2**bits - 1) for place in range(per_word)]
+    values = torch.stack(parts, -1).reshape(rows, columns)
+    parts = [words >> (bits * place) & (2**bits - 1) for place in range(per_word)]
+    zeros = torch.stack(parts, 1).reshape(-1, columns // group)[:rows].repeat_interleave(group, 1)
+    scales = torch.from_numpy(random.normal(0, 0.1, (rows, columns // group)).astype(np.float32)).bfloat16()
+    want = (values - zeros).float() * scales.float().repeat_interleave(group, 1)
+    return bytes_of(packed) + bytes_of(scales) + bytes_of(words), want
+
+
+def fp8_rows(random: np.random.Generator, rows: int, columns: int, shared: bool) -> tuple[bytes, torch.Tensor]:
+    codes = torch.from_numpy(random.integers(0, 256, (rows, columns), dtype=np.uint8))
+    scales = np.exp2(random.uniform(-30, 10, (1 if shared else rows, 1))).astype(np.float32)
+    scales = torch.from_numpy(scales).bfloat16()
+    return bytes_of(codes) + bytes_of(scales), codes.view(torch.float8_e4m3fn).float() * scales.float()
+
+
 def mxfp4(random: np.random.Generator, rows: int, columns: int) -> tuple[bytes, torch.Tensor]:
     table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     table = torch.cat([table, -table])
@@ -62,6 +86,35 @@ def mxfp4(random: np.random.Generator, rows: int, columns: int) -> tuple[bytes, 
     exponents = torch.from_numpy(random.integers(0, 254, (rows, columns // 32), dtype=np.uint8))
     powers = torch.exp2(exponents.double() - 127).float().repeat_interleave(32, 1)
     return bytes_of(packed) + bytes_of(exponents), table[codes] * powers
+
+
+def nvfp4(random: np.random.Generator, rows: int, columns: int, divides: bool) -> tuple[bytes, torch.Tensor]:
+    table = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    table = torch.cat([table, -table])
+    packed = torch.from_numpy(random.integers(0, 256, (rows, columns // 2), dtype=np.uint8))
+    codes = torch.stack([packed & 15, packed >> 4], -1).reshape(rows, columns).long()
+    scales = torch.from_numpy(random.integers(0, 256, (rows, columns // 16), dtype=np.uint8)).view(torch.float8_e4m3fn)
+    number = torch.from_numpy(np.exp2(random.uniform(-20, 20, 1)).astype(np.float32))
+    shared = scales.float() / number if divides else scales.float() * number
+    want = table[codes] * shared.repeat_interleave(16, 1)
+    if divides:
+        compare_with_package(packed, scales, number, want)
+    return bytes_of(packed) + bytes_of(scales) + bytes_of(number), want
+
+
+def compare_with_package(packed: torch.Tensor, scales: torch.Tensor, number: torch.Tensor, want: torch.Tensor) -> None:
+    """The decompression of the package that defines the format, if there is one here, in binary32."""
+    try:
+        from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+        from compressed_tensors.quantization import QuantizationArgs
+        from compressed_tensors.quantization.lifecycle.forward import dequantize
+    except ImportError:
+        return
+    rows, bytes_each = packed.shape
+    values = unpack_fp4_from_uint8(packed, rows, 2 * bytes_each, dtype=torch.float32)
+    arguments = QuantizationArgs(num_bits=4, type="float", strategy="tensor_group", group_size=16)
+    found = dequantize(x_q=values, scale=scales.float(), global_scale=number, args=arguments)
+    assert torch.equal(torch.nan_to_num(found.float(), nan=12345.0), torch.nan_to_num(want, nan=12345.0))
 
 
 def compare(binary: str, name: str, shape: tuple[int, int], data: bytes, want: torch.Tensor) -> None:
@@ -87,10 +140,15 @@ def main() -> None:
         for scale in ("f32", "bf16", "e8m0"):
             shape = (rows, uneven)
             compare(arguments.binary, f"fp8:128:{scale}", shape, *fp8(random, *shape, scale))
+        for spelling, shared in (("rows", False), ("whole", True)):
+            compare(arguments.binary, f"fp8:{spelling}:bf16", (rows, uneven), *fp8_rows(random, rows, uneven, shared))
         for bits in (4, 8):
             compare(arguments.binary, f"symmetric:{bits}:32:bf16", (rows, columns), *symmetric(random, rows, columns, bits))
+            compare(arguments.binary, f"zeroed:{bits}:32:bf16", (rows, columns), *zeroed(random, rows, columns, bits))
+        for spelling, divides in (("multiplied", False), ("divided", True)):
+            compare(arguments.binary, f"nvfp4:{spelling}", (rows, columns), *nvfp4(random, rows, columns, divides))
         compare(arguments.binary, "mxfp4:planes", (rows, columns), *mxfp4(random, rows, columns))
-    print(f"{arguments.rounds} matrices of each of six encodings equal")
+    print(f"{arguments.rounds} matrices of each of twelve encodings equal")
 
 
 if __name__ == "__main__":

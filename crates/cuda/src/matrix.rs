@@ -90,6 +90,7 @@ impl Matrix {
             | Encoding::Block(_)
             | Encoding::Mxfp4
             | Encoding::Fp8 { .. } => true,
+            Encoding::Nvfp4 { .. } | Encoding::Zeroed { .. } | Encoding::Fp8Rows { .. } => false,
         }
     }
 
@@ -104,6 +105,9 @@ impl Matrix {
                 (Kind::Block as u32, block_code(format), format.values() as u32, 0)
             }
             Encoding::Mxfp4 => (Kind::Block as u32, BlockKind::Mxfp4Planes as u32, 32, 0),
+            Encoding::Nvfp4 { .. } | Encoding::Zeroed { .. } | Encoding::Fp8Rows { .. } => {
+                unreachable!("refused when the model is loaded")
+            }
             Encoding::Symmetric { bits, group, scale } => {
                 let bits = u32::from(bits);
                 let scale_kind = code(scale) | bits << SYMMETRIC_SHIFT;

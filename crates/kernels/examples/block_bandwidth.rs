@@ -9,7 +9,7 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measuring program")]
 
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, Matrix, ScaleType};
 use kernels::{Activations, Arithmetic, Compute, ComputeOptions, Isa, MatmulJob, Tokens};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,6 +174,8 @@ fn main() {
         .chain([Encoding::Float(FloatType::Bf16)])
         .chain([
             Encoding::Mxfp4,
+            Encoding::Nvfp4 { global: GlobalScale::Multiplies },
+            Encoding::Nvfp4 { global: GlobalScale::Divides },
             Encoding::Symmetric { bits: 4, group: 32, scale: FloatType::Bf16 },
             Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
         ])

@@ -6,6 +6,7 @@ use crate::{ComputeError, Isa};
 /// The reference table.
 mod scalar {
     use crate::activations::Packing;
+    use crate::blocks::nvfp4::scalar_rows as nvfp4_rows;
     use crate::blocks::product::scalar_rows as block_rows;
     use crate::lanes::ScalarLanes;
     use crate::quantised::scalar_rows;
@@ -18,7 +19,8 @@ mod scalar {
         scalar_rows,
         Packing::Natural,
         block_rows,
-        None
+        None,
+        nvfp4_rows
     );
 }
 

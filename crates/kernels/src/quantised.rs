@@ -10,7 +10,7 @@
 use crate::activations::GROUP_LANES;
 use crate::format::unpack;
 use crate::lanes::{Lanes, ScalarLanes};
-use crate::task::IntegerTask;
+use crate::task::{Biases, IntegerTask};
 
 /// Defines `quantised_rows` of an instruction set: `$define` makes the function of a name, a width and a group,
 /// and each task goes to the one that is its own. Every set has the same widths and groups.
@@ -120,9 +120,10 @@ pub(crate) unsafe fn scalar_rows(task: &IntegerTask<'_>) {
                     .map(|(&q, a)| i32::from(q) * i32::from(i16::from_le_bytes([a[0], a[1]])))
                     .sum();
                 let scale = float.decode(task.matrix.scales, row * groups + g);
-                let bias = match task.bias_factor() {
-                    Some(factor) => scale * factor,
-                    None => float.decode(task.matrix.biases, row * groups + g),
+                let bias = match task.biases() {
+                    Biases::Factor(factor) => scale * factor,
+                    Biases::Zeros => scale * task.zeros(row * groups + g, 1)[0],
+                    Biases::Stored => float.decode(task.matrix.biases, row * groups + g),
                 };
                 let lane = &mut lanes[g % GROUP_LANES];
                 *lane = (sum as f32 * scales[g]).mul_add(scale, *lane);

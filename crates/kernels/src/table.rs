@@ -25,6 +25,8 @@ pub(crate) struct Table {
     pub(crate) block_rows: unsafe fn(&IntegerTask<'_>),
     /// Of 4-bit floats in planes; without it their rows become blocks first.
     pub(crate) plane_rows: Option<unsafe fn(&IntegerTask<'_>)>,
+    /// Of 4-bit floats in groups of 16, in planes.
+    pub(crate) nvfp4_rows: unsafe fn(&IntegerTask<'_>),
     pub(crate) float_rows: unsafe fn(&FloatTask<'_>),
     pub(crate) rms_norm: unsafe fn(&[f32], &[f32], f32, &mut [f32]),
     pub(crate) gated_rms_norm: unsafe fn(&[f32], &[f32], &[f32], f32, &mut [f32]),
@@ -45,7 +47,7 @@ pub(crate) struct Table {
 /// Defines `TABLE` with the generic kernels compiled for some lanes and target features.
 macro_rules! table {
     ($name:literal, $lanes:ty, [$(#[$feature:meta])*], $packing:expr, $quantised:expr,
-        $block_packing:expr, $blocks:expr, $planes:expr) => {
+        $block_packing:expr, $blocks:expr, $planes:expr, $nvfp4:expr) => {
         mod instances {
             use super::*;
             use $crate::generic;
@@ -97,6 +99,7 @@ macro_rules! table {
             quantised_rows: $quantised,
             block_rows: $blocks,
             plane_rows: $planes,
+            nvfp4_rows: $nvfp4,
             float_rows: instances::float_rows,
             rms_norm: instances::rms_norm,
             gated_rms_norm: instances::gated_rms_norm,

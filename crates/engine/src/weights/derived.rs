@@ -41,8 +41,13 @@ impl Derived {
             (Self::Rows(runs), _) => {
                 let planes = [from.weight, from.scales, from.biases];
                 std::array::from_fn(|plane| {
-                    let at = |row| encoding.plane_bytes(row, columns)[plane];
-                    let runs = runs.iter().map(|run| &planes[plane][at(run.start)..at(run.end)]);
+                    if encoding.shared_bytes()[plane] > 0 {
+                        return planes[plane].to_vec();
+                    }
+                    let runs = runs.iter().map(|run| {
+                        let places = encoding.part_bytes(run.start, run.len(), columns);
+                        &planes[plane][places[plane].0..places[plane].1]
+                    });
                     runs.flatten().copied().collect()
                 })
             }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use kernels::format::{BlockFormat, FloatType, ScaleType};
+use kernels::format::{BlockFormat, FloatType, GlobalScale, ScaleType};
 
 /// `flashmoe synth`
 #[derive(Args, Clone, Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct SynthArguments {
     #[arg(long)]
     pub(crate) head: bool,
     /// How routed experts are stored: 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, bf16, f16, f32, or in a native pack
-    /// mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0 and blocks of GGUF: q4_k, q6_k, q8_0 and others
+    /// mxfp4:planes, nvfp4:multiplied, int4, fp8:128:f32, fp8:128:e8m0 and blocks of GGUF: q4_k, q6_k and others
     #[arg(long, value_name = "ENCODING", default_value = "4bit")]
     pub(crate) experts: StoredAs,
     /// How the other matrices are stored; router gates keep at least 8 bits
@@ -70,6 +70,8 @@ pub(crate) enum StoredAs {
     F32,
     /// 4-bit floats with a power of two for each 32 in planes of their own, as gpt-oss is published.
     Mxfp4Planes,
+    /// 4-bit floats in groups of 16 with 8-bit floats as scales, and a number for each matrix.
+    Nvfp4(GlobalScale),
     /// 4-bit integers of groups without biases, as Kimi-K2 is published.
     Int4,
     /// 8-bit floats with a scale of this type for each tile of 128 rows and columns.
@@ -93,12 +95,13 @@ impl FromStr for StoredAs {
             "f16" => Ok(Self::F16),
             "f32" => Ok(Self::F32),
             "mxfp4:planes" => Ok(Self::Mxfp4Planes),
+            "nvfp4:multiplied" => Ok(Self::Nvfp4(GlobalScale::Multiplies)),
             "int4" => Ok(Self::Int4),
             "fp8:128:f32" => Ok(Self::Fp8(ScaleType::Float(FloatType::F32))),
             "fp8:128:e8m0" => Ok(Self::Fp8(ScaleType::E8m0)),
             _ => BlockFormat::parse(text).map(Self::Blocks).ok_or_else(|| {
-                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, int4, fp8:128:f32, fp8:128:e8m0, bf16, f16, \
-                 f32, or a block encoding such as q4_k"
+                "write 2bit, 3bit, 4bit, 5bit, 6bit, 8bit, mxfp4:planes, nvfp4:multiplied, int4, fp8:128:f32, \
+                 fp8:128:e8m0, bf16, f16, f32, or a block encoding such as q4_k"
                     .to_owned()
             }),
         }

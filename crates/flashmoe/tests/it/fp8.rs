@@ -10,21 +10,21 @@ use support::{Scored, distance, golden, run};
 
 use crate::support;
 
-const CASE: &str = "qwen3-calm-hf";
+pub(crate) const CASE: &str = "qwen3-calm-hf";
 
-fn score(model: &Path, options: &[&str]) -> Scored {
+pub(crate) fn score(model: &Path, options: &[&str]) -> Scored {
     Scored::with_ids_of(CASE, model, options)
 }
 
 /// One tensor of a safetensors file.
-struct Stored {
-    name: String,
-    dtype: &'static str,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) dtype: &'static str,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: Vec<u8>,
 }
 
-fn read(path: &Path) -> Vec<Stored> {
+pub(crate) fn read(path: &Path) -> Vec<Stored> {
     let file = fs::read(path).unwrap();
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
@@ -39,7 +39,7 @@ fn read(path: &Path) -> Vec<Stored> {
     tensors.map(read).collect()
 }
 
-fn write(path: &Path, tensors: &[Stored]) {
+pub(crate) fn write(path: &Path, tensors: &[Stored]) {
     let mut header = serde_json::Map::new();
     let mut at = 0;
     for Stored { name, dtype, shape, bytes } in tensors {
@@ -56,7 +56,7 @@ fn write(path: &Path, tensors: &[Stored]) {
 }
 
 /// The values of all codes that are numbers, by the format's description.
-fn values_of_codes() -> Vec<(u8, f32)> {
+pub(crate) fn values_of_codes() -> Vec<(u8, f32)> {
     let value = |code: u8| {
         let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7) / 8.0);
         let magnitude = match exponent {

@@ -33,6 +33,7 @@ mod memory;
 mod models;
 mod no_numbers;
 mod program;
+mod published;
 mod report;
 mod rounded_cache;
 mod serving;

@@ -65,6 +65,7 @@ fn the_shapes_of_other_families_open() {
         ("tiny-next", &["--experts", "4bit"][..]),
         ("tiny-next", &["--layout", "native"]),
         ("tiny-oss", &["--layout", "native", "--experts", "mxfp4:planes", "--trunk", "bf16"]),
+        ("tiny-next", &["--layout", "native", "--experts", "nvfp4:multiplied"]),
         ("tiny-oss", &["--experts", "4bit", "--group", "32"]),
         ("tiny-latent", &["--experts", "4bit", "--group", "32"]),
         ("tiny-latent", &["--layout", "native", "--trunk", "bf16"]),

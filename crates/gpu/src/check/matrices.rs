@@ -43,7 +43,11 @@ impl Held {
                 let near_one = near_one.collect();
                 [numbers.bytes(weights), near_one, Vec::new()]
             }
-            Encoding::Symmetric { .. } | Encoding::Fp8 { .. } => {
+            Encoding::Symmetric { .. }
+            | Encoding::Zeroed { .. }
+            | Encoding::Fp8 { .. }
+            | Encoding::Fp8Rows { .. }
+            | Encoding::Nvfp4 { .. } => {
                 unreachable!("the kernels read no other")
             }
         };

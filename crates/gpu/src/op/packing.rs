@@ -62,7 +62,11 @@ impl Packing {
             }
             Encoding::Block(format) => Some(Self::Block(format)),
             Encoding::Mxfp4 => Some(Self::Mxfp4),
-            Encoding::Symmetric { .. } | Encoding::Fp8 { .. } => None,
+            Encoding::Symmetric { .. }
+            | Encoding::Zeroed { .. }
+            | Encoding::Fp8 { .. }
+            | Encoding::Fp8Rows { .. }
+            | Encoding::Nvfp4 { .. } => None,
         }
     }
 

@@ -12,6 +12,7 @@ use super::neon_quantised::dot;
 use crate::activations::{GROUP_LANES, Packing};
 use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
+use crate::format::nvfp4::Global;
 use crate::lanes::Lanes;
 use crate::task::IntegerTask;
 use std::arch::aarch64::*;
@@ -102,13 +103,14 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
     let columns = task.matrix.columns;
     let halves = GROUP_LANES * GROUP / HALF;
     let mut blocks = StepBlocks::new::<GROUP>(task);
+    let global = Global::of(task.matrix);
     // SAFETY: `StepBlocks` gives blocks that can be read. Prepared activations are padded to 256 columns and to
     // sixteen groups. The caller vouches for features and output.
     unsafe {
         for row in task.rows.clone() {
             let mut lanes = [NeonLanes::splat(0.0); MOST];
             for step in 0..columns.div_ceil(GROUP_LANES * GROUP) {
-                let from = blocks.at(row, step);
+                let (from, scales_from) = blocks.sources(F::PLANES, row, step);
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
                 let mut codes = [[[vdupq_n_u8(0); 2]; PAIRS]; 2];
                 for h in 0..present {
@@ -116,7 +118,7 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
                         codes[h][v] = F::codes(from[h], v);
                     }
                 }
-                let (scale, bias) = F::factors(from);
+                let (scale, bias) = F::shared_factors(scales_from, global);
                 let group = step * GROUP_LANES;
                 for t in 0..count {
                     let x_row = task.x_row(first + t);
@@ -152,6 +154,17 @@ unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTask<'_>) {
             count => unsafe { rows::<F, GROUP, TOKENS>(task, first, count) },
         }
     }
+}
+
+/// Runs a task of 4-bit floats in groups of 16, in planes.
+///
+/// # Safety
+///
+/// As for [`block_rows`].
+#[target_feature(enable = "neon,dotprod")]
+pub(super) unsafe fn nvfp4_rows(task: &IntegerTask<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_tokens::<unpackers::Nvfp4Planes, 16>(task) }
 }
 
 /// The unpackers of all formats.

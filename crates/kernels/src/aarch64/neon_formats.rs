@@ -4,6 +4,7 @@ use super::neon::NeonLanes;
 use crate::blocks::fields::{self, read_u16, read_u32};
 use crate::blocks::tables::{FP4, IQ4};
 use crate::float::f32_from_f16;
+use crate::format::nvfp4::Global;
 use crate::lanes::Lanes;
 use std::arch::aarch64::*;
 
@@ -12,6 +13,8 @@ use std::arch::aarch64::*;
 pub(super) trait Format {
     /// Whether codes need all eight bits.
     const WIDE: bool = false;
+    /// Whether scales are a plane of their own.
+    const PLANES: bool = false;
 
     /// Codes of the columns from `32 * v` on, of the blocks at `from`.
     ///
@@ -27,6 +30,17 @@ pub(super) trait Format {
     ///
     /// See the trait.
     unsafe fn factors(from: [*const u8; 2]) -> (NeonLanes, NeonLanes);
+
+    /// [`Format::factors`], of a matrix whose scales share a number.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    #[inline(always)]
+    unsafe fn shared_factors(from: [*const u8; 2], _: Global) -> (NeonLanes, NeonLanes) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::factors(from) }
+    }
 }
 
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for NEON and for the blocks of 256
@@ -225,6 +239,34 @@ unpacker!(Mxfp4, |from, v| look_up(&FP4, nibbles(from.add(17 * v + 1))), |from| 
     }
     with_offset(NeonLanes::load(bits.as_ptr().cast()), 16.0)
 });
+
+/// 4-bit floats in planes: a byte holds neighbours, 8-bit floats are the scales of groups of 16.
+pub(super) struct Nvfp4Planes;
+
+impl Format for Nvfp4Planes {
+    const PLANES: bool = true;
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8, v: usize) -> [uint8x16_t; 2] {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let [low, high] = nibbles(from.add(16 * v));
+            look_up(&FP4, [vzip1q_u8(low, high), vzip2q_u8(low, high)])
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(from: [*const u8; 2]) -> (NeonLanes, NeonLanes) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::shared_factors(from, Global::Factor(1.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn shared_factors(from: [*const u8; 2], global: Global) -> (NeonLanes, NeonLanes) {
+        // SAFETY: passed on to the caller; the scales of sixteen groups are at the first pointer.
+        unsafe { global.factors(from[0]) }
+    }
+}
 
 /// Pairs of bits: of 32 bytes for each 128 columns.
 #[inline(always)]

@@ -14,7 +14,7 @@ use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
 use crate::lanes::Lanes;
 use crate::quantised::four_tokens_at_a_time;
-use crate::task::IntegerTask;
+use crate::task::{Biases, IntegerTask};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -258,7 +258,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
     first: usize,
 ) {
     let (_, _, float) = task.affine();
-    let bias_factor = task.bias_factor();
+    let source = task.biases();
     let groups = task.matrix.columns / GROUP;
     let row_bytes = task.matrix.columns * BITS as usize / 8;
     let x: [usize; T] = std::array::from_fn(|t| task.x_row(first + t));
@@ -276,9 +276,10 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 sixteen_groups::<BITS, GROUP, T>(weight, end, values, sixteen, count, &mut sums);
                 let at = row * groups + sixteen;
                 let scale = factors(float, task.matrix.scales, at, count);
-                let bias = match bias_factor {
-                    Some(factor) => scale.mul(NeonLanes::splat(factor)),
-                    None => factors(float, task.matrix.biases, at, count),
+                let bias = match source {
+                    Biases::Factor(factor) => scale.mul(NeonLanes::splat(factor)),
+                    Biases::Zeros => scale.mul(NeonLanes::load(task.zeros(at, count).as_ptr())),
+                    Biases::Stored => factors(float, task.matrix.biases, at, count),
                 };
                 for t in 0..T {
                     let exact = NeonLanes::from_integers(sums[t].as_ptr());

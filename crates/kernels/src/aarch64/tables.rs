@@ -1,7 +1,7 @@
 //! The table of NEON.
 
 use super::neon::NeonLanes;
-use super::neon_blocks::{PACKING as BLOCK_PACKING, block_rows};
+use super::neon_blocks::{PACKING as BLOCK_PACKING, block_rows, nvfp4_rows};
 use super::neon_quantised::{packing, quantised_rows};
 
 crate::table::table!(
@@ -12,5 +12,6 @@ crate::table::table!(
     quantised_rows,
     BLOCK_PACKING,
     block_rows,
-    None
+    None,
+    nvfp4_rows
 );

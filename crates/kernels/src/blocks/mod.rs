@@ -15,6 +15,7 @@ pub(crate) mod fields;
 pub(crate) mod grids;
 pub(crate) mod k_quants;
 pub(crate) mod legacy;
+pub(crate) mod nvfp4;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod points;
 pub(crate) mod product;

@@ -10,9 +10,6 @@ const PREFETCH_BYTES: usize = 48 * 64;
 /// The same for scales in a plane of their own: some rows, as for the codes.
 const SCALES_PREFETCH_BYTES: usize = 6 * 64;
 
-/// Bytes of 32 codes of 4 bits.
-const GROUP_BYTES: usize = 16;
-
 /// Columns of half a step of groups of 32, or of a step of groups of 16.
 pub(crate) const HALF: usize = 256;
 
@@ -26,6 +23,7 @@ const COPY_BYTES: usize = 384;
 pub(crate) struct StepBlocks<'a> {
     matrix: &'a Matrix<'a>,
     row_bytes: usize,
+    groups: usize,
     half_bytes: usize,
     halves: usize,
     copies: [[u8; COPY_BYTES]; 2],
@@ -37,12 +35,13 @@ impl<'a> StepBlocks<'a> {
     #[inline(always)]
     pub(crate) fn new<const GROUP: usize>(task: &IntegerTask<'a>) -> Self {
         let half_bytes = match task.matrix.encoding {
-            Encoding::Mxfp4 => HALF / 2,
+            Encoding::Mxfp4 | Encoding::Nvfp4 { .. } => HALF / 2,
             _ => HALF / task.format().values() * task.format().bytes(),
         };
         Self {
             matrix: task.matrix,
             row_bytes: task.matrix.encoding.weight_row_bytes(task.matrix.columns),
+            groups: task.matrix.columns / GROUP,
             half_bytes,
             halves: GROUP_LANES * GROUP / HALF,
             copies: [[0; COPY_BYTES]; 2],
@@ -50,13 +49,12 @@ impl<'a> StepBlocks<'a> {
         }
     }
 
-    /// Where the codes of both halves of a step are, and where their scales: with `planes` the exponents of sixteen
-    /// groups, eight for each half, zeros where the row has ended; else they are in the blocks.
+    /// Where the codes of both halves of a step are, and where their scales: with `planes` the bytes of sixteen
+    /// groups, with groups of 32 eight for each half, zeros where the row has ended; else they are in the blocks.
     ///
     /// # Safety
     ///
     /// As for [`StepBlocks::at`]; `planes` says of the matrix what its encoding is.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "NEON has no planes"))]
     #[inline(always)]
     pub(crate) unsafe fn sources(
         &mut self,
@@ -69,14 +67,14 @@ impl<'a> StepBlocks<'a> {
         if !planes {
             return (from, from);
         }
-        let groups = self.row_bytes / GROUP_BYTES;
+        let groups = self.groups;
         let first = step * GROUP_LANES;
         let mut scales = self.matrix.scales.as_ptr().wrapping_add(row * groups + first);
         crate::prefetch(scales.wrapping_add(SCALES_PREFETCH_BYTES));
         if groups - first < GROUP_LANES {
             self.scales.fill(0);
             let copy = self.scales.as_mut_ptr();
-            // SAFETY: `Matrix` guarantees the exponents of each row; there are fewer than the copy holds.
+            // SAFETY: `Matrix` guarantees the scales of each row; there are fewer than the copy holds.
             unsafe { std::ptr::copy_nonoverlapping(scales, copy, groups - first) };
             scales = copy;
         }

@@ -206,13 +206,18 @@ impl Compute {
         match (self.arithmetic, encoding) {
             (
                 Arithmetic::Int16,
-                Encoding::Affine { bits, group, .. } | Encoding::Symmetric { bits, group, .. },
+                Encoding::Affine { bits, group, .. }
+                | Encoding::Symmetric { bits, group, .. }
+                | Encoding::Zeroed { bits, group, .. },
             ) => Some(IntegerKey { packing: (self.table.packing)(bits), group: group.into() }),
             (Arithmetic::Int16, Encoding::Block(format)) => {
                 Some(IntegerKey { packing: self.table.block_packing, group: format.group() })
             }
             (Arithmetic::Int16, Encoding::Mxfp4) => {
                 self.integer_key(Encoding::Block(BlockFormat::Mxfp4))
+            }
+            (Arithmetic::Int16, Encoding::Nvfp4 { .. }) => {
+                self.integer_key(Encoding::Block(BlockFormat::Nvfp4))
             }
             _ => None,
         }
@@ -343,6 +348,7 @@ impl Compute {
                 let kernel = match (encoding, in_planes) {
                     (Encoding::Block(_), _) => self.table.block_rows,
                     (Encoding::Mxfp4, Some(kernel)) => kernel,
+                    (Encoding::Nvfp4 { .. }, _) => self.table.nvfp4_rows,
                     _ => self.table.quantised_rows,
                 };
                 // SAFETY: `new` has checked the features, `check_job` the shapes.

@@ -97,6 +97,15 @@ impl ScaleType {
     }
 }
 
+/// How the one number that all scales of a matrix share meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GlobalScale {
+    /// Scales are multiplied by it (ModelOpt's `weight_scale_2`).
+    Multiplies,
+    /// Scales are divided by it (compressed-tensors' `weight_global_scale`).
+    Divides,
+}
+
 /// How the values of a matrix are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
@@ -127,6 +136,34 @@ pub enum Encoding {
         /// Storage type of the scales.
         scale: FloatType,
     },
+    /// 4-bit floats in groups of 16 with an 8-bit float (E4M3) each, in three planes: values as in
+    /// [`Encoding::Mxfp4`], scales `[rows, columns / 16]`, and one binary32 number for the whole matrix. A value is the
+    /// 4-bit float times the scale of its group, which is the 8-bit float times the number, or divided by it; each of
+    /// the two steps rounds once to binary32 (ModelOpt's NVFP4, compressed-tensors' nvfp4-pack-quantized).
+    Nvfp4 {
+        /// What the number does to the scales.
+        global: GlobalScale,
+    },
+    /// Groups of consecutive inputs that share a scale and a zero point, in three planes: values are packed as in
+    /// [`Encoding::Affine`], a value is the integer less the zero point, times the scale (compressed-tensors'
+    /// pack-quantized without symmetry). Zero points `[⌈rows * bits / 32⌉, columns / group]` are words of 32 bits that
+    /// hold those of consecutive rows, low bits first.
+    Zeroed {
+        /// Bits of one value and of a zero point: 4 or 8.
+        bits: u8,
+        /// Values per group: 32, 64 or 128.
+        group: u16,
+        /// Storage type of the scales.
+        scale: FloatType,
+    },
+    /// 8-bit floats (E4M3) with a scale for each row, or one for the whole matrix, in two planes (compressed-tensors'
+    /// float-quantized by channel and by tensor, ModelOpt's FP8).
+    Fp8Rows {
+        /// Storage type of the scales.
+        scale: FloatType,
+        /// Whether one scale serves all rows.
+        shared: bool,
+    },
     /// 8-bit floats (E4M3: 4 bits of exponent, 3 of mantissa, no infinities) with a scale for each tile of [`FP8_TILE`]
     /// rows and columns, in two planes. Tiles at the lower and right edges may be partial.
     Fp8 {
@@ -144,6 +181,17 @@ const MXFP4_NAME: &str = "mxfp4:planes";
 const FP8_NAME: &str = "fp8:128:";
 /// Values that share a scale in [`Encoding::Mxfp4`].
 const MXFP4_GROUP: usize = 32;
+/// As manifests spell [`Encoding::Nvfp4`].
+const NVFP4_NAMES: [(&str, GlobalScale); 2] =
+    [("nvfp4:multiplied", GlobalScale::Multiplies), ("nvfp4:divided", GlobalScale::Divides)];
+/// What the names of [`Encoding::Fp8Rows`] begin with, with a scale for each row and with one for all.
+const FP8_ROWS_NAMES: [(&str, bool); 2] = [("fp8:rows:", false), ("fp8:whole:", true)];
+/// Bits of the words that zero points are packed in.
+const ZERO_WORD_BITS: usize = 32;
+/// Values that share a scale in [`Encoding::Nvfp4`].
+const NVFP4_GROUP: usize = 16;
+/// Bytes of the number that all scales share.
+const GLOBAL_BYTES: usize = 4;
 
 /// A matrix description that does not fit its bytes or its encoding.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -158,22 +206,26 @@ pub struct MatrixError {
 }
 
 impl Encoding {
-    /// Runs of bytes that a matrix consists of: weights alone, weights and scales, or those and biases.
+    /// Runs of bytes that a matrix consists of: weights alone, weights and scales, or those and biases (or, where the
+    /// whole matrix shares a number, that one).
     pub const fn planes(self) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 1,
-            Self::Mxfp4 | Self::Fp8 { .. } | Self::Symmetric { .. } => 2,
-            Self::Affine { .. } => 3,
+            Self::Mxfp4 | Self::Fp8 { .. } | Self::Fp8Rows { .. } | Self::Symmetric { .. } => 2,
+            Self::Affine { .. } | Self::Nvfp4 { .. } | Self::Zeroed { .. } => 3,
         }
     }
 
     /// Columns of a matrix are a multiple of this many.
     pub const fn block_values(self) -> usize {
         match self {
-            Self::Float(_) | Self::Fp8 { .. } => 1,
-            Self::Affine { group, .. } | Self::Symmetric { group, .. } => group as usize,
+            Self::Float(_) | Self::Fp8 { .. } | Self::Fp8Rows { .. } => 1,
+            Self::Affine { group, .. }
+            | Self::Symmetric { group, .. }
+            | Self::Zeroed { group, .. } => group as usize,
             Self::Block(format) => format.values(),
             Self::Mxfp4 => MXFP4_GROUP,
+            Self::Nvfp4 { .. } => NVFP4_GROUP,
         }
     }
 
@@ -181,34 +233,43 @@ impl Encoding {
     pub const fn weight_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Float(float) => columns * float.bytes(),
-            Self::Affine { bits, .. } | Self::Symmetric { bits, .. } => columns * bits as usize / 8,
+            Self::Affine { bits, .. }
+            | Self::Symmetric { bits, .. }
+            | Self::Zeroed { bits, .. } => columns * bits as usize / 8,
             Self::Block(format) => columns / format.values() * format.bytes(),
-            Self::Mxfp4 => columns / 2,
-            Self::Fp8 { .. } => columns,
+            Self::Mxfp4 | Self::Nvfp4 { .. } => columns / 2,
+            Self::Fp8 { .. } | Self::Fp8Rows { .. } => columns,
         }
     }
 
-    /// Rows of the matrix that share a row of scales.
+    /// Rows of the matrix that share a row of scales, or words of zero points: a part begins with the first of them.
     pub const fn rows_per_scale(self) -> usize {
         match self {
             Self::Fp8 { .. } => FP8_TILE,
+            Self::Zeroed { bits, .. } => ZERO_WORD_BITS / bits as usize,
             _ => 1,
         }
     }
 
     /// Rows of scales of a matrix.
     pub const fn scale_rows(self, rows: usize) -> usize {
-        rows.div_ceil(self.rows_per_scale())
+        match self {
+            Self::Fp8 { .. } => rows.div_ceil(FP8_TILE),
+            Self::Fp8Rows { shared: true, .. } => 1,
+            _ => rows,
+        }
     }
 
     /// Bytes of one row of scales, which [`Encoding::rows_per_scale`] rows share. Zero for encodings of one plane.
     pub const fn scale_row_bytes(self, columns: usize) -> usize {
         match self {
             Self::Float(_) | Self::Block(_) => 0,
-            Self::Affine { group, scale, .. } | Self::Symmetric { group, scale, .. } => {
-                columns / group as usize * scale.bytes()
-            }
+            Self::Affine { group, scale, .. }
+            | Self::Symmetric { group, scale, .. }
+            | Self::Zeroed { group, scale, .. } => columns / group as usize * scale.bytes(),
+            Self::Fp8Rows { scale, .. } => scale.bytes(),
             Self::Mxfp4 => columns / MXFP4_GROUP,
+            Self::Nvfp4 { .. } => columns / NVFP4_GROUP,
             Self::Fp8 { scale } => columns.div_ceil(FP8_TILE) * scale.bytes(),
         }
     }
@@ -221,10 +282,41 @@ impl Encoding {
         }
     }
 
-    /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks.
+    /// Bytes of what all rows share, in each plane; zero for most encodings.
+    pub const fn shared_bytes(self) -> [usize; 3] {
+        match self {
+            Self::Nvfp4 { .. } => [0, 0, GLOBAL_BYTES],
+            Self::Fp8Rows { scale, shared: true } => [0, scale.bytes(), 0],
+            _ => [0; 3],
+        }
+    }
+
+    /// Bytes of each plane of a matrix: weights, scales, biases; zero for planes that it lacks. What all rows
+    /// share is there however many there are.
     pub const fn plane_bytes(self, rows: usize, columns: usize) -> [usize; 3] {
         let scales = self.scale_rows(rows) * self.scale_row_bytes(columns);
-        [rows * self.weight_row_bytes(columns), scales, rows * self.bias_row_bytes(columns)]
+        let biases = match self {
+            Self::Nvfp4 { .. } => GLOBAL_BYTES,
+            Self::Zeroed { bits, group, .. } => {
+                let words = (rows * bits as usize).div_ceil(ZERO_WORD_BITS);
+                words * (columns / group as usize) * (ZERO_WORD_BITS / 8)
+            }
+            _ => rows * self.bias_row_bytes(columns),
+        };
+        [rows * self.weight_row_bytes(columns), scales, biases]
+    }
+
+    /// Where some rows lie in each plane of their matrix.
+    pub const fn part_bytes(
+        self,
+        first: usize,
+        count: usize,
+        columns: usize,
+    ) -> [(usize, usize); 3] {
+        let (from, to) =
+            (self.plane_bytes(first, columns), self.plane_bytes(first + count, columns));
+        let shared = self.shared_bytes();
+        [(from[0] - shared[0], to[0]), (from[1] - shared[1], to[1]), (from[2] - shared[2], to[2])]
     }
 
     /// Bytes of a whole matrix: all planes.
@@ -234,7 +326,8 @@ impl Encoding {
     }
 
     /// The encoding as manifests spell it: `bf16`, `affine:BITS:GROUP:SCALETYPE`, `q4_k`, `mxfp4:planes`,
-    /// `symmetric:BITS:GROUP:SCALETYPE`, `fp8:128:SCALETYPE`.
+    /// `symmetric:BITS:GROUP:SCALETYPE`, `zeroed:BITS:GROUP:SCALETYPE`, `fp8:128:SCALETYPE`, `fp8:rows:SCALETYPE`,
+    /// `fp8:whole:SCALETYPE`, `nvfp4:multiplied`, `nvfp4:divided`.
     pub fn name(self) -> String {
         match self {
             Self::Float(float) => float.name().to_owned(),
@@ -244,9 +337,19 @@ impl Encoding {
             Self::Symmetric { bits, group, scale } => {
                 format!("symmetric:{bits}:{group}:{}", scale.name())
             }
+            Self::Zeroed { bits, group, scale } => {
+                format!("zeroed:{bits}:{group}:{}", scale.name())
+            }
+            Self::Fp8Rows { scale, shared } => {
+                format!("{}{}", FP8_ROWS_NAMES[usize::from(shared)].0, scale.name())
+            }
             Self::Block(format) => format.name().to_owned(),
             Self::Mxfp4 => MXFP4_NAME.to_owned(),
             Self::Fp8 { scale } => format!("{FP8_NAME}{}", scale.name()),
+            Self::Nvfp4 { global } => {
+                let known = NVFP4_NAMES.iter().find(|(_, known)| *known == global);
+                known.expect("a name for each").0.to_owned()
+            }
         }
     }
 
@@ -255,11 +358,19 @@ impl Encoding {
         if name == MXFP4_NAME {
             return Some(Self::Mxfp4);
         }
+        if let Some(&(_, global)) = NVFP4_NAMES.iter().find(|(known, _)| *known == name) {
+            return Some(Self::Nvfp4 { global });
+        }
+        for (prefix, shared) in FP8_ROWS_NAMES {
+            if let Some(scale) = name.strip_prefix(prefix) {
+                return FloatType::parse(scale).map(|scale| Self::Fp8Rows { scale, shared });
+            }
+        }
         if let Some(scale) = name.strip_prefix(FP8_NAME) {
             return ScaleType::parse(scale).map(|scale| Self::Fp8 { scale });
         }
         let (kind, rest) = match name.split_once(':') {
-            Some((kind @ ("affine" | "symmetric"), rest)) => (kind, rest),
+            Some((kind @ ("affine" | "symmetric" | "zeroed"), rest)) => (kind, rest),
             _ => {
                 let float = FloatType::parse(name).map(Self::Float);
                 return float.or_else(|| BlockFormat::parse(name).map(Self::Block));
@@ -271,6 +382,7 @@ impl Encoding {
         let scale = FloatType::parse(scale)?;
         let encoding = match kind {
             "affine" => Self::Affine { bits, group, scale },
+            "zeroed" => Self::Zeroed { bits, group, scale },
             _ => Self::Symmetric { bits, group, scale },
         };
         // One spelling only ("04" is not 4), and only encodings that exist.
@@ -282,20 +394,24 @@ impl Encoding {
         match self {
             Self::Affine { bits, group, .. } => format!("{bits}-bit g{group}"),
             Self::Symmetric { bits, group, .. } => format!("int{bits} g{group}"),
+            Self::Zeroed { bits, group, .. } => format!("uint{bits} g{group}"),
             Self::Float(_) | Self::Block(_) => self.name(),
             Self::Mxfp4 => "mxfp4".to_owned(),
-            Self::Fp8 { .. } => "fp8".to_owned(),
+            Self::Fp8 { .. } | Self::Fp8Rows { .. } => "fp8".to_owned(),
+            Self::Nvfp4 { .. } => "nvfp4".to_owned(),
         }
     }
 
     /// Checks that the encoding exists and that `columns` is a whole number of groups or blocks.
     pub fn check(self, columns: usize) -> Result<(), MatrixError> {
         let what = match self {
-            Self::Float(_) | Self::Fp8 { .. } => return Ok(()),
-            Self::Block(_) | Self::Mxfp4 => "columns past the last block",
-            Self::Affine { bits, group, .. } | Self::Symmetric { bits, group, .. } => {
+            Self::Float(_) | Self::Fp8 { .. } | Self::Fp8Rows { .. } => return Ok(()),
+            Self::Block(_) | Self::Mxfp4 | Self::Nvfp4 { .. } => "columns past the last block",
+            Self::Affine { bits, group, .. }
+            | Self::Symmetric { bits, group, .. }
+            | Self::Zeroed { bits, group, .. } => {
                 let known = match self {
-                    Self::Symmetric { .. } => matches!(bits, 4 | 8),
+                    Self::Symmetric { .. } | Self::Zeroed { .. } => matches!(bits, 4 | 8),
                     _ => matches!(bits, 2 | 3 | 4 | 5 | 6 | 8),
                 };
                 if !known {

@@ -8,12 +8,13 @@
 mod bits;
 mod encoding;
 pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
 
 pub use crate::blocks::BlockFormat;
 use crate::blocks::VALUES_MAX;
 use crate::float::{E4M3_FACTOR, f16_from_e4m3, f32_from_f16};
 pub use bits::{pack, unpack};
-pub use encoding::{Encoding, FP8_TILE, FloatType, MatrixError, ScaleType};
+pub use encoding::{Encoding, FP8_TILE, FloatType, GlobalScale, MatrixError, ScaleType};
 
 /// A borrowed weight matrix `[rows, columns]`, row-major; a product maps `columns` inputs to `rows`
 /// outputs.
@@ -29,7 +30,7 @@ pub struct Matrix<'a> {
     pub weight: &'a [u8],
     /// Scales or exponents `[scale_rows, columns / group]` (rounded up for tiles), or empty; any alignment.
     pub scales: &'a [u8],
-    /// Biases `[rows, columns / group]`, or empty; any alignment.
+    /// Biases `[rows, columns / group]`, zero points, or the number that all rows share, or empty; any alignment.
     pub biases: &'a [u8],
 }
 
@@ -63,8 +64,8 @@ impl<'a> Matrix<'a> {
     pub fn part(&self, first: usize, count: usize) -> Self {
         let (encoding, columns) = (self.encoding, self.columns);
         assert!(first.is_multiple_of(encoding.rows_per_scale()), "row {first} within a tile");
-        let [from, to] = [first, first + count].map(|row| encoding.plane_bytes(row, columns));
-        let part = |plane: &'a [u8], index: usize| &plane[from[index]..to[index]];
+        let places = encoding.part_bytes(first, count, columns);
+        let part = |plane: &'a [u8], index: usize| &plane[places[index].0..places[index].1];
         Self {
             rows: count,
             weight: part(self.weight, 0),
@@ -100,17 +101,19 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
             mxfp4::to_blocks(matrix, row..row + 1, &mut blocks);
             return decode_blocks(BlockFormat::Mxfp4, &blocks, first, out);
         }
-        Encoding::Fp8 { .. } => {
+        Encoding::Nvfp4 { .. } => return nvfp4::decode_columns(matrix, row, first, out),
+        Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } => {
             for (column, value) in (first..).zip(out) {
                 *value =
                     f32_from_f16(f16_from_e4m3(stream[column])) * tile_factor(matrix, row, column);
             }
             return;
         }
-        Encoding::Affine { bits, group, scale } | Encoding::Symmetric { bits, group, scale } => {
-            (bits, usize::from(group), scale)
-        }
+        Encoding::Affine { bits, group, scale }
+        | Encoding::Symmetric { bits, group, scale }
+        | Encoding::Zeroed { bits, group, scale } => (bits, usize::from(group), scale),
     };
+    let zeroed = matches!(matrix.encoding, Encoding::Zeroed { .. });
     let symmetric = matches!(matrix.encoding, Encoding::Symmetric { .. });
     let first_group = row * (matrix.columns / group);
     let mut quantised = [0u8; 32];
@@ -121,6 +124,14 @@ pub fn decode_columns(matrix: &Matrix<'_>, row: usize, first: usize, out: &mut [
         let count = (32 - column % 32).min(out.len() - done);
         unpack(stream, bits, column, &mut quantised[..count]);
         let scale = scale_type.decode(matrix.scales, first_group + column / group);
+        if zeroed {
+            let zero = zero_point(matrix, row, column / group);
+            for (value, &q) in out[done..done + count].iter_mut().zip(&quantised) {
+                *value = (f32::from(q) - zero) * scale;
+            }
+            done += count;
+            continue;
+        }
         let bias = match symmetric {
             true => scale * symmetric_offset(bits),
             false => scale_type.decode(matrix.biases, first_group + column / group),
@@ -138,13 +149,35 @@ pub(crate) fn symmetric_offset(bits: u8) -> f32 {
     -f32::from(1u8 << (bits - 1))
 }
 
-/// What [`f16_from_e4m3`] of a value of [`Encoding::Fp8`] is multiplied with: the tile's scale and the power of two.
+/// The zero point of a group of a row of [`Encoding::Zeroed`].
+#[inline(always)]
+pub(crate) fn zero_point(matrix: &Matrix<'_>, row: usize, group: usize) -> f32 {
+    let Encoding::Zeroed { bits, group: size, .. } = matrix.encoding else {
+        unreachable!("a matrix with zero points")
+    };
+    let (per_word, groups) = (32 / usize::from(bits), matrix.columns / usize::from(size));
+    let at = (row / per_word * groups + group) * 4;
+    let word = matrix.biases[at..at + 4].try_into().map(u32::from_le_bytes);
+    let word = word.expect("four bytes");
+    (word >> (row % per_word * usize::from(bits)) & ((1 << bits) - 1)) as f32
+}
+
+/// What [`f16_from_e4m3`] of a value of [`Encoding::Fp8`] or [`Encoding::Fp8Rows`] is multiplied with: its scale and
+/// the power of two.
 /// Infinite for scales of 2^120 and more, whose values would be beyond 2^120 as well but for the smallest codes.
 #[inline(always)]
 pub(crate) fn tile_factor(matrix: &Matrix<'_>, row: usize, column: usize) -> f32 {
-    let Encoding::Fp8 { scale } = matrix.encoding else { unreachable!("a matrix of tiles") };
-    let tiles = matrix.columns.div_ceil(FP8_TILE);
-    scale.decode(matrix.scales, row / FP8_TILE * tiles + column / FP8_TILE) * E4M3_FACTOR
+    let scale = match matrix.encoding {
+        Encoding::Fp8 { scale } => {
+            let tiles = matrix.columns.div_ceil(FP8_TILE);
+            scale.decode(matrix.scales, row / FP8_TILE * tiles + column / FP8_TILE)
+        }
+        Encoding::Fp8Rows { scale, shared } => {
+            scale.decode(matrix.scales, if shared { 0 } else { row })
+        }
+        _ => unreachable!("a matrix of 8-bit floats"),
+    };
+    scale * E4M3_FACTOR
 }
 
 /// Decodes values of a row of blocks, starting at column `first`.

@@ -138,8 +138,11 @@ unsafe fn row_times<L: Lanes, const T: usize>(
             Encoding::Affine { .. }
             | Encoding::Block(_)
             | Encoding::Mxfp4
+            | Encoding::Nvfp4 { .. }
             | Encoding::Symmetric { .. }
-            | Encoding::Fp8 { .. } => {
+            | Encoding::Zeroed { .. }
+            | Encoding::Fp8 { .. }
+            | Encoding::Fp8Rows { .. } => {
                 let mut piece = [0.0f32; PIECE];
                 for first in (0..columns).step_by(PIECE) {
                     let piece = &mut piece[..PIECE.min(columns - first)];
@@ -167,7 +170,7 @@ unsafe fn row_times<L: Lanes, const T: usize>(
 pub(crate) unsafe fn float_rows<L: Lanes>(task: &FloatTask<'_>) {
     // SAFETY: the caller guarantees what is asked for.
     unsafe {
-        if let Encoding::Fp8 { .. } = task.matrix.encoding {
+        if let Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } = task.matrix.encoding {
             return fp8_product::fp8_rows::<L>(task);
         }
         for row in task.rows.clone() {

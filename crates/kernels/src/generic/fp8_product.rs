@@ -1,4 +1,4 @@
-//! Products of 8-bit floats with binary32 inputs ([`Encoding::Fp8`](crate::format::Encoding::Fp8)).
+//! Products of 8-bit floats with binary32 inputs ([`Encoding::Fp8`], [`Encoding::Fp8Rows`]).
 //!
 //! A weight is the float times the scale of its tile, rounded once to binary32: what the publisher's own code makes of
 //! it. The order of operations of one output, on every instruction set and for every number of tokens: sixteen lane
@@ -8,7 +8,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
-use crate::format::{FP8_TILE, Matrix, tile_factor};
+use crate::format::{Encoding, FP8_TILE, Matrix, tile_factor};
 use crate::generic::elementwise::load;
 use crate::lanes::{LANES, Lanes};
 use crate::task::FloatTask;
@@ -52,12 +52,34 @@ unsafe fn codes<L: Lanes>(from: *const u8, count: usize) -> L {
     }
 }
 
+/// What the floats of some rows of a tile's columns are multiplied with: rows of a tile share it.
+///
+/// # Safety
+///
+/// The rows lie within the matrix; the instruction set is available.
+#[inline(always)]
+unsafe fn factors<L: Lanes, const R: usize>(
+    matrix: &Matrix<'_>,
+    row: usize,
+    column: usize,
+) -> [L; R] {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match matrix.encoding {
+            Encoding::Fp8Rows { shared: false, .. } => {
+                std::array::from_fn(|r| L::splat(tile_factor(matrix, row + r, column)))
+            }
+            _ => [L::splat(tile_factor(matrix, row, column)); R],
+        }
+    }
+}
+
 /// Outputs of `R` rows from `row` for one token.
 ///
 /// # Safety
 ///
-/// The rows lie within the matrix and share their tiles; `x` holds as many floats as there are columns; the instruction
-/// set is available.
+/// The rows lie within the matrix and share their tiles, if any; `x` holds as many floats as there are columns; the
+/// instruction set is available.
 #[inline(always)]
 unsafe fn one_token<L: Lanes, const R: usize>(
     matrix: &Matrix<'_>,
@@ -71,7 +93,7 @@ unsafe fn one_token<L: Lanes, const R: usize>(
         let mut sums = [L::splat(0.0); R];
         let whole = columns / FP8_TILE * FP8_TILE;
         for first in (0..whole).step_by(FP8_TILE) {
-            let factor = L::splat(tile_factor(matrix, row, first));
+            let factors = factors::<L, R>(matrix, row, first);
             // Past the end of a row, what comes next is where the following block of rows begins.
             let skip = if first + PREFETCH_BYTES < columns { 0 } else { (R - 1) * columns };
             for r in 0..R {
@@ -82,18 +104,18 @@ unsafe fn one_token<L: Lanes, const R: usize>(
             for at in (first..first + FP8_TILE).step_by(LANES) {
                 let x = L::load(x.add(at));
                 for r in 0..R {
-                    let w = L::load_e4m3(weight.add(r * columns + at)).mul(factor);
+                    let w = L::load_e4m3(weight.add(r * columns + at)).mul(factors[r]);
                     sums[r] = x.mul_add(w, sums[r]);
                 }
             }
         }
         if whole < columns {
-            let factor = L::splat(tile_factor(matrix, row, whole));
+            let factors = factors::<L, R>(matrix, row, whole);
             for at in (whole..columns).step_by(LANES) {
                 let count = (columns - at).min(LANES);
                 let x = load::<L>(x.add(at), count);
                 for r in 0..R {
-                    let w = codes::<L>(weight.add(r * columns + at), count).mul(factor);
+                    let w = codes::<L>(weight.add(r * columns + at), count).mul(factors[r]);
                     sums[r] = x.mul_add(w, sums[r]);
                 }
             }
@@ -123,10 +145,10 @@ unsafe fn decode<L: Lanes, const R: usize>(
     unsafe {
         let weight = matrix.weight.as_ptr().add(row * columns + first);
         for tile in (0..count).step_by(FP8_TILE) {
-            let factor = L::splat(tile_factor(matrix, row, first + tile));
+            let factors = factors::<L, R>(matrix, row, first + tile);
             for at in (tile..count.min(tile + FP8_TILE)).step_by(LANES) {
                 for r in 0..R {
-                    let w = codes::<L>(weight.add(r * columns + at), count - at).mul(factor);
+                    let w = codes::<L>(weight.add(r * columns + at), count - at).mul(factors[r]);
                     w.store(to.add(r * PIECE + at));
                 }
             }

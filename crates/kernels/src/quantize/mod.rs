@@ -96,7 +96,11 @@ pub fn encode(
         Encoding::Symmetric { .. } => {
             return Err(QuantizeError::Unsupported { encoding: "symmetric" });
         }
-        Encoding::Fp8 { .. } => return Err(QuantizeError::Unsupported { encoding: "fp8" }),
+        Encoding::Nvfp4 { .. } => return Err(QuantizeError::Unsupported { encoding: "nvfp4" }),
+        Encoding::Zeroed { .. } => return Err(QuantizeError::Unsupported { encoding: "zeroed" }),
+        Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } => {
+            return Err(QuantizeError::Unsupported { encoding: "fp8" });
+        }
         Encoding::Affine { bits, group, scale } => (bits, usize::from(group), scale),
     };
     let packed = out.weight.chunks_exact_mut(group * usize::from(bits) / 8);

@@ -11,7 +11,7 @@ use super::avx512_quantised::factors;
 use super::avx512_unpack::{read_step, unpack};
 use crate::activations::GROUP_LANES;
 use crate::blocks::steps::{HALF, StepBlocks};
-use crate::task::IntegerTask;
+use crate::task::{Biases, IntegerTask};
 use std::arch::x86_64::*;
 
 /// Builds the panel of the tokens from `first`, packed as `PLANES` values a byte; missing tokens are zero.
@@ -162,9 +162,12 @@ pub(super) unsafe fn affine_rows<const BITS: u8>(
             for start in (0..groups).step_by(GROUP_LANES) {
                 let (at, count) = ((row + r) * groups + start, (groups - start).min(GROUP_LANES));
                 let scales = factors(float, task.matrix.scales.as_ptr(), at, count);
-                let biases = match task.bias_factor() {
-                    Some(factor) => _mm512_mul_ps(scales, _mm512_set1_ps(factor)),
-                    None => factors(float, task.matrix.biases.as_ptr(), at, count),
+                let biases = match task.biases() {
+                    Biases::Factor(factor) => _mm512_mul_ps(scales, _mm512_set1_ps(factor)),
+                    Biases::Zeros => {
+                        _mm512_mul_ps(scales, _mm512_loadu_ps(task.zeros(at, count).as_ptr()))
+                    }
+                    Biases::Stored => factors(float, task.matrix.biases.as_ptr(), at, count),
                 };
                 _mm512_storeu_ps(to.factors[start + r][0].as_mut_ptr(), scales);
                 _mm512_storeu_ps(to.factors[start + r][1].as_mut_ptr(), biases);

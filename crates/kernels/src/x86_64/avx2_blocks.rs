@@ -12,6 +12,7 @@ use super::avx2_quantised::{in_order, sum_groups};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
+use crate::format::nvfp4::Global;
 use crate::lanes::Lanes;
 use crate::task::IntegerTask;
 use std::arch::x86_64::*;
@@ -108,6 +109,7 @@ unsafe fn rows_of_one<F: Format, const GROUP: usize>(task: &IntegerTask<'_>, tok
     let columns = task.matrix.columns;
     let halves = GROUP_LANES * GROUP / HALF;
     let mut blocks = StepBlocks::new::<GROUP>(task);
+    let global = Global::of(task.matrix);
     let x_row = task.x_row(token);
     let values = task.x.values(x_row).as_ptr();
     let (scales, x_sums) = (task.x.scales(x_row).as_ptr(), task.x.sums(x_row).as_ptr());
@@ -127,7 +129,7 @@ unsafe fn rows_of_one<F: Format, const GROUP: usize>(task: &IntegerTask<'_>, tok
                 let group = step * GROUP_LANES;
                 let x = (scales.add(group), x_sums.add(group));
                 let exact = Avx2Lanes(first, second);
-                lanes = combine(lanes, exact, x, F::factors(scales_from));
+                lanes = combine(lanes, exact, x, F::shared_factors(scales_from, global));
             }
             *task.out(token, row) = lanes.sum();
         }
@@ -144,6 +146,7 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
     let columns = task.matrix.columns;
     let halves = GROUP_LANES * GROUP / HALF;
     let mut blocks = StepBlocks::new::<GROUP>(task);
+    let global = Global::of(task.matrix);
     // SAFETY: as in `rows_of_one`.
     unsafe {
         for row in task.rows.clone() {
@@ -158,7 +161,7 @@ unsafe fn rows_of_some<F: Format, const GROUP: usize>(
                         codes[h][v] = F::codes(from[h], &fields, v);
                     }
                 }
-                let factors = F::factors(scales_from);
+                let factors = F::shared_factors(scales_from, global);
                 let group = step * GROUP_LANES;
                 for t in 0..count {
                     let x_row = task.x_row(first + t);
@@ -204,6 +207,17 @@ unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTask<'_>) {
 pub(super) unsafe fn plane_rows(task: &IntegerTask<'_>) {
     // SAFETY: passed on to the caller.
     unsafe { all_tokens::<unpackers::Mxfp4Planes, 32>(task) }
+}
+
+/// Runs a task of 4-bit floats in groups of 16, in planes.
+///
+/// # Safety
+///
+/// As for [`block_rows`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn nvfp4_rows(task: &IntegerTask<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_tokens::<unpackers::Nvfp4Planes, 16>(task) }
 }
 
 /// The unpackers of all formats.

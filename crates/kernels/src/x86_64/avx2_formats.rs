@@ -3,6 +3,7 @@
 use super::avx2::Avx2Lanes;
 use crate::blocks::fields::{self, read_u16, read_u32};
 use crate::blocks::tables::{FP4, IQ4};
+use crate::format::nvfp4::Global;
 use std::arch::x86_64::*;
 
 /// How a format is taken apart. All methods ask for AVX2, FMA and F16C, and the blocks of 256 columns and
@@ -35,6 +36,17 @@ pub(super) trait Format {
     ///
     /// See the trait.
     unsafe fn factors(from: [*const u8; 2]) -> (Avx2Lanes, Avx2Lanes);
+
+    /// [`Format::factors`], of a matrix whose scales share a number.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    #[inline(always)]
+    unsafe fn shared_factors(from: [*const u8; 2], _: Global) -> (Avx2Lanes, Avx2Lanes) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::factors(from) }
+    }
 }
 
 // SAFETY (for every `unsafe` block below): the caller of each function vouches for the features and for the
@@ -313,6 +325,35 @@ impl Format for Mxfp4Planes {
                 .map(|from| halves_of_powers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))));
             with_offset(Avx2Lanes(first, second), 16.0)
         }
+    }
+}
+
+/// [`Mxfp4Planes`] in groups of 16, with 8-bit floats as scales.
+pub(super) struct Nvfp4Planes;
+
+impl Format for Nvfp4Planes {
+    const PLANES: bool = true;
+    type Fields = ();
+
+    #[inline(always)]
+    unsafe fn fields(_: *const u8) {}
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8, fields: &(), v: usize) -> __m256i {
+        // SAFETY: passed on to the caller.
+        unsafe { Mxfp4Planes::codes(from, fields, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(from: [*const u8; 2]) -> (Avx2Lanes, Avx2Lanes) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::shared_factors(from, Global::Factor(1.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn shared_factors(from: [*const u8; 2], global: Global) -> (Avx2Lanes, Avx2Lanes) {
+        // SAFETY: passed on to the caller; the scales of sixteen groups are at the first pointer.
+        unsafe { global.factors(from[0]) }
     }
 }
 

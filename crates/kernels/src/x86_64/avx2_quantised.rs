@@ -16,7 +16,7 @@ use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
 use crate::lanes::Lanes;
 use crate::quantised::four_tokens_at_a_time;
-use crate::task::IntegerTask;
+use crate::task::{Biases, IntegerTask};
 use crate::x86_64::avx2::Avx2Lanes;
 use std::arch::x86_64::*;
 
@@ -299,9 +299,10 @@ unsafe fn weight_factors(task: &IntegerTask<'_>, at: usize, count: usize) -> [__
     // SAFETY: the caller vouches for AVX2.
     unsafe {
         let scale = factors(float, task.matrix.scales, at, count);
-        let bias = match task.bias_factor() {
-            Some(factor) => _mm256_mul_ps(scale, _mm256_set1_ps(factor)),
-            None => factors(float, task.matrix.biases, at, count),
+        let bias = match task.biases() {
+            Biases::Factor(factor) => _mm256_mul_ps(scale, _mm256_set1_ps(factor)),
+            Biases::Zeros => _mm256_mul_ps(scale, _mm256_loadu_ps(task.zeros(at, count).as_ptr())),
+            Biases::Stored => factors(float, task.matrix.biases, at, count),
         };
         [scale, bias]
     }

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 /// One 512-bit register.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512Lanes(__m512);
+pub(crate) struct Avx512Lanes(pub(super) __m512);
 
 /// Whether this processor has every feature that the table is compiled for.
 pub(crate) fn available() -> bool {

@@ -11,6 +11,7 @@ use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
 use crate::activations::GROUP_LANES;
 use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
+use crate::format::nvfp4::Global;
 use crate::task::IntegerTask;
 use std::arch::x86_64::*;
 
@@ -46,6 +47,7 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
     let columns = task.matrix.columns;
     let halves = GROUP_LANES * GROUP / HALF;
     let mut blocks = StepBlocks::new::<GROUP>(task);
+    let global = Global::of(task.matrix);
     let x_row: [usize; MOST] =
         std::array::from_fn(|t| task.x_row(first + if t < count { t } else { 0 }));
     let values = x_row.map(|row| task.x.values(row).as_ptr());
@@ -61,7 +63,7 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
                 let present = (columns - step * halves * HALF).div_ceil(HALF).min(halves);
                 let first_half = F::half(from[0]);
                 let codes = [first_half, if halves == 2 { F::half(from[1]) } else { first_half }];
-                let (scale, bias) = F::factors(scales_from);
+                let (scale, bias) = F::shared_factors(scales_from, global);
                 let group = step * GROUP_LANES;
                 for t in 0..count {
                     let x = values[t].add(2 * step * halves * HALF);
@@ -108,6 +110,18 @@ pub(super) unsafe fn all_tokens<F: Format, const GROUP: usize>(task: &IntegerTas
 pub(super) unsafe fn plane_rows(task: &IntegerTask<'_>) {
     // SAFETY: passed on to the caller.
     unsafe { all_tokens::<unpackers::Mxfp4Planes, 32>(task) }
+}
+
+/// Runs a task of 4-bit floats in groups of 16, in planes.
+///
+/// # Safety
+///
+/// As for [`block_rows`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
+#[target_feature(enable = "gfni,avx2,fma,f16c")]
+pub(super) unsafe fn nvfp4_rows(task: &IntegerTask<'_>) {
+    // SAFETY: passed on to the caller.
+    unsafe { all_tokens::<unpackers::Nvfp4Planes, 16>(task) }
 }
 
 /// The unpackers of all formats.

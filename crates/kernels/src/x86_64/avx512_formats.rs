@@ -1,6 +1,8 @@
 //! Blocks to codes, scales and biases with AVX-512: one type for each format (`blocks/` has their layouts).
 
+use super::avx512::Avx512Lanes;
 use crate::blocks::tables::{FP4, IQ4};
+use crate::format::nvfp4::Global;
 use std::arch::x86_64::*;
 
 /// How a format is taken apart. All methods ask for AVX-512 BW, DQ, VL and VBMI, and the blocks of 256 columns and
@@ -23,6 +25,17 @@ pub(super) trait Format {
     ///
     /// See the trait.
     unsafe fn factors(from: [*const u8; 2]) -> (__m512, __m512);
+
+    /// [`Format::factors`], of a matrix whose scales share a number.
+    ///
+    /// # Safety
+    ///
+    /// See the trait.
+    #[inline(always)]
+    unsafe fn shared_factors(from: [*const u8; 2], _: Global) -> (__m512, __m512) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::factors(from) }
+    }
 
     /// Codes of 256 columns.
     ///
@@ -293,6 +306,34 @@ impl Format for Mxfp4Planes {
         unsafe {
             let [first, second] = from.map(|from| _mm_loadl_epi64(from.cast()));
             powers(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(first, second)))
+        }
+    }
+}
+
+/// [`Mxfp4Planes`] in groups of 16, with 8-bit floats as scales.
+pub(super) struct Nvfp4Planes;
+
+impl Format for Nvfp4Planes {
+    const PLANES: bool = true;
+
+    #[inline(always)]
+    unsafe fn codes(from: *const u8, v: usize) -> __m512i {
+        // SAFETY: passed on to the caller.
+        unsafe { Mxfp4Planes::codes(from, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn factors(from: [*const u8; 2]) -> (__m512, __m512) {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::shared_factors(from, Global::Factor(1.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn shared_factors(from: [*const u8; 2], global: Global) -> (__m512, __m512) {
+        // SAFETY: passed on to the caller; the scales of sixteen groups are at the first pointer.
+        unsafe {
+            let (scale, bias) = global.factors::<Avx512Lanes>(from[0]);
+            (scale.0, bias.0)
         }
     }
 }

@@ -16,7 +16,7 @@
 use super::avx512_unpack::{planes, read_step, step_bytes, step_columns, unpack};
 use crate::activations::{GROUP_LANES, Packing};
 use crate::format::FloatType;
-use crate::task::IntegerTask;
+use crate::task::{Biases, IntegerTask};
 use std::arch::x86_64::*;
 
 /// Bytes ahead of the reader that weights are prefetched.
@@ -315,7 +315,7 @@ unsafe fn weight_factors<const R: usize>(
     groups: usize,
 ) -> [[__m512; 2]; R] {
     let (_, _, float) = task.affine();
-    let bias_factor = task.bias_factor();
+    let source = task.biases();
     let (scales, biases) = (task.matrix.scales.as_ptr(), task.matrix.biases.as_ptr());
     // SAFETY: the caller vouches for these groups and for the features.
     unsafe {
@@ -326,9 +326,12 @@ unsafe fn weight_factors<const R: usize>(
             crate::prefetch(scales.wrapping_add(ahead));
             crate::prefetch(biases.wrapping_add(ahead));
             let scale = factors(float, scales, at, count);
-            let bias = match bias_factor {
-                Some(factor) => _mm512_mul_ps(scale, _mm512_set1_ps(factor)),
-                None => factors(float, biases, at, count),
+            let bias = match source {
+                Biases::Factor(factor) => _mm512_mul_ps(scale, _mm512_set1_ps(factor)),
+                Biases::Zeros => {
+                    _mm512_mul_ps(scale, _mm512_loadu_ps(task.zeros(at, count).as_ptr()))
+                }
+                Biases::Stored => factors(float, biases, at, count),
             };
             both[r] = [scale, bias];
         }

@@ -3,7 +3,9 @@
 /// AVX2.
 pub(crate) mod avx2 {
     use crate::x86_64::avx2::Avx2Lanes;
-    use crate::x86_64::avx2_blocks::{PACKING as BLOCK_PACKING, block_rows, plane_rows};
+    use crate::x86_64::avx2_blocks::{
+        PACKING as BLOCK_PACKING, block_rows, nvfp4_rows, plane_rows,
+    };
     use crate::x86_64::avx2_quantised::{packing, quantised_rows};
 
     crate::table::table!(
@@ -14,7 +16,8 @@ pub(crate) mod avx2 {
         quantised_rows,
         BLOCK_PACKING,
         block_rows,
-        Some(plane_rows)
+        Some(plane_rows),
+        nvfp4_rows
     );
 }
 
@@ -22,7 +25,7 @@ pub(crate) mod avx2 {
 pub(crate) mod avx512 {
     use crate::activations::Packing;
     use crate::x86_64::avx512::Avx512Lanes;
-    use crate::x86_64::avx512_blocks::{block_rows, plane_rows};
+    use crate::x86_64::avx512_blocks::{block_rows, nvfp4_rows, plane_rows};
     use crate::x86_64::avx512_quantised::{packing, quantised_rows};
 
     crate::table::table!(
@@ -34,6 +37,7 @@ pub(crate) mod avx512 {
         quantised_rows,
         Packing::Planes { per_byte: 1 },
         block_rows,
-        Some(plane_rows)
+        Some(plane_rows),
+        nvfp4_rows
     );
 }

@@ -1,6 +1,9 @@
 //! Names, sizes and planes of encodings; values of 4-bit floats in two planes.
 
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType, decode_row};
+use kernels::f32_from_e4m3;
+use kernels::format::{
+    BlockFormat, Encoding, FloatType, GlobalScale, Matrix, ScaleType, decode_row,
+};
 
 /// The values of the codes, from the format's description.
 const VALUES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
@@ -13,12 +16,15 @@ fn names_lead_back_to_their_encodings() {
     let fp8 = [fp8(ScaleType::E8m0), fp8(ScaleType::Float(FloatType::F32))];
     let symmetric = Encoding::Symmetric { bits: 4, group: 32, scale: FloatType::Bf16 };
     let float = Encoding::Float(FloatType::F16);
-    let others = [affine, float, Encoding::Mxfp4, fp8[0], fp8[1], symmetric];
+    let nvfp4 =
+        [GlobalScale::Multiplies, GlobalScale::Divides].map(|global| Encoding::Nvfp4 { global });
+    let others = [affine, float, Encoding::Mxfp4, fp8[0], fp8[1], symmetric, nvfp4[0], nvfp4[1]];
     for encoding in blocks.chain(others) {
         assert_eq!(Encoding::parse(&encoding.name()), Some(encoding));
     }
     assert_eq!(affine.name(), "affine:4:64:bf16");
     assert_eq!(fp8.map(Encoding::name), ["fp8:128:e8m0", "fp8:128:f32"]);
+    assert_eq!(nvfp4.map(Encoding::name), ["nvfp4:multiplied", "nvfp4:divided"]);
     assert_eq!((affine.label(), affine.planes()), ("4-bit g64".to_owned(), 3));
     for other in [
         "",
@@ -29,6 +35,7 @@ fn names_lead_back_to_their_encodings() {
         "Q4_K",
         "q4_k ",
         "fp8:128:",
+        "nvfp4:planes",
         "symmetric:3:32:bf16",
     ] {
         assert_eq!(Encoding::parse(other), None, "{other:?}");
@@ -87,4 +94,37 @@ fn both_planes_give_the_values_of_the_description() {
             assert_eq!(value, expected, "row {r}, column {column}");
         }
     }
+}
+
+/// Each value against the description, with both spellings of the number that all scales share: two roundings.
+#[test]
+fn scales_meet_the_number_of_the_matrix_first() {
+    let (rows, columns, number) = (4, 48, 0.001_234_567_f32);
+    let weight: Vec<u8> = (0..rows * columns / 2).map(|i| (i * 41 + 7) as u8).collect();
+    let scales: Vec<u8> = (0..rows * columns / 16).map(|i| (i * 19 + 5) as u8 & 0x7e).collect();
+    for global in [GlobalScale::Multiplies, GlobalScale::Divides] {
+        let encoding = Encoding::Nvfp4 { global };
+        assert_eq!((encoding.planes(), encoding.block_values()), (3, 16));
+        assert_eq!(encoding.plane_bytes(rows, columns), [weight.len(), scales.len(), 4]);
+        let bytes = number.to_le_bytes();
+        let matrix = Matrix::new(encoding, rows, columns, &weight, &scales, &bytes).expect("fits");
+        let mut values = vec![0.0; columns];
+        for r in 0..rows {
+            let part = matrix.part(r, 1);
+            decode_row(&part, 0, &mut values);
+            for (column, &value) in values.iter().enumerate() {
+                let at = r * columns + column;
+                let code = weight[at / 2] >> (4 * (at % 2)) & 15;
+                let scale = f32_from_e4m3(scales[at / 16]);
+                let scale = match global {
+                    GlobalScale::Multiplies => scale * number,
+                    GlobalScale::Divides => scale / number,
+                };
+                let sign = if code & 8 == 0 { 1.0 } else { -1.0 };
+                let expected = sign * VALUES[usize::from(code & 7)] * scale;
+                assert_eq!(value.to_bits(), expected.to_bits(), "row {r}, column {column}");
+            }
+        }
+    }
+    assert!(Encoding::Nvfp4 { global: GlobalScale::Divides }.check(40).is_err());
 }

@@ -3,7 +3,9 @@
 use crate::common;
 
 use common::{Random, compute, isas, random_matrix};
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType, decode_row};
+use kernels::format::{
+    BlockFormat, Encoding, FloatType, GlobalScale, Matrix, ScaleType, decode_row,
+};
 use kernels::{Activations, Arithmetic, Compute, MatmulJob, Tokens};
 
 fn multiply(
@@ -59,14 +61,21 @@ fn relative_error(got: &[f32], want: &[(f64, f64)], columns: usize) -> f64 {
 fn encodings() -> Vec<Encoding> {
     let mut all: Vec<_> = BlockFormat::ALL.iter().copied().map(Encoding::Block).collect();
     all.push(Encoding::Mxfp4);
+    for global in [GlobalScale::Multiplies, GlobalScale::Divides] {
+        all.push(Encoding::Nvfp4 { global });
+    }
     all.push(Encoding::Fp8 { scale: ScaleType::E8m0 });
     for scale in [FloatType::F32, FloatType::F16, FloatType::Bf16] {
         all.push(Encoding::Fp8 { scale: ScaleType::Float(scale) });
         all.push(Encoding::Float(scale));
+        for shared in [false, true] {
+            all.push(Encoding::Fp8Rows { scale, shared });
+        }
         for bits in [2, 3, 4, 5, 6, 8] {
             for group in [32, 64, 128] {
                 if matches!(bits, 4 | 8) {
                     all.push(Encoding::Symmetric { bits, group, scale });
+                    all.push(Encoding::Zeroed { bits, group, scale });
                 }
                 all.push(Encoding::Affine { bits, group, scale });
             }
@@ -96,7 +105,10 @@ fn products_are_accurate_and_equal_on_every_instruction_set() {
                     let got = multiply(&compute, &matrix, &x, Tokens::All, index % 5);
                     let error = relative_error(&got, &want, columns);
                     let limit = match (arithmetic, encoding) {
-                        (Arithmetic::Int16, Encoding::Float(_) | Encoding::Fp8 { .. })
+                        (
+                            Arithmetic::Int16,
+                            Encoding::Float(_) | Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. },
+                        )
                         | (Arithmetic::F32, _) => 1e-6,
                         _ => 5e-5,
                     };

@@ -13,15 +13,14 @@ use super::config::{Dimensions, keys};
 use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::head::{self, Head};
-use super::names::{self, ExpertMatrix, Meaning, Part};
+use super::layer::LayerBuilder;
+use super::names::{self, Meaning, Part};
+use super::published::Published;
 use super::quantization::{Quantization, Scheme};
 use super::rows::{self, NGRAM_TABLE, RowTable};
 use super::safetensors::{RawTensor, RawType};
 use super::scaled::{self, Refusal};
-use super::{
-    CheckpointFile, Element, ExpertExtents, Extent, FileId, LayerExperts, Projection,
-    ProjectionShape, Tensor,
-};
+use super::{CheckpointFile, Element, Extent, FileId, Integer, LayerExperts, Tensor};
 
 /// Where the encoding of a quantised matrix is known from.
 pub(crate) enum Schemes<'a> {
@@ -29,6 +28,16 @@ pub(crate) enum Schemes<'a> {
     Config(&'a Quantization),
     /// From the shapes, the group size being fixed (the ancestor's folders).
     Group(u16),
+}
+
+impl Schemes<'_> {
+    /// What publishers' tools quantised.
+    fn published(&self) -> Published {
+        match self {
+            Self::Config(quantization) => quantization.published().clone(),
+            Self::Group(_) => Published::default(),
+        }
+    }
 }
 
 /// What a set of raw tensors amounts to.
@@ -62,14 +71,15 @@ pub(crate) fn assemble(
     let head::Split { trunk, head: of_head } = head::split(raw, dimensions);
     let names: Vec<String> = of_head.iter().map(|(_, tensor)| tensor.name.clone()).collect();
     let head = head::assemble(config, files, of_head, dimensions, schemes);
-    let mut sorted = Sorted::default();
+    let published = schemes.published().is_any();
+    let mut sorted = Sorted { published, ..Sorted::default() };
     if matches!(head, Head::Unusable(_)) {
         sorted.skipped.extend(names);
     }
     for (file, tensor) in trunk {
         sorted.add(files, dimensions, file, tensor)?;
     }
-    let Sorted { matrices, skipped, unused } = sorted;
+    let Sorted { matrices, skipped, unused, .. } = sorted;
     let mut built = Built::default();
     for (name, (meaning, parts)) in matrices {
         if let (Meaning::Rows { .. }, [None, Some((file, scale)), _]) = (meaning, &parts) {
@@ -114,6 +124,8 @@ struct Sorted {
     matrices: BTreeMap<String, (Meaning, Parts)>,
     skipped: Vec<String>,
     unused: Vec<String>,
+    /// Whether a publisher's tool quantised the checkpoint, which may say how it rounds activations.
+    published: bool,
 }
 
 impl Sorted {
@@ -127,6 +139,9 @@ impl Sorted {
         let (name, part) = names::canonical(&tensor.name);
         match names::meaning(&name, dimensions.layers, dimensions.drafts) {
             Meaning::Skipped => self.skipped.push(tensor.name),
+            Meaning::Unknown if self.published && names::of_activations(&tensor.name) => {
+                self.skipped.push(tensor.name);
+            }
             Meaning::Unknown => {
                 refuse_foreign(path(files, file), &tensor)?;
                 self.unused.push(tensor.name);
@@ -189,9 +204,16 @@ impl Built {
                 self.tables.entry(layer).or_default().insert(part, (file, tensor));
             }
             _ => {
-                let tiled = |encoding: Encoding| encoding.rows_per_scale() > 1;
-                if tensor.element.encoding().is_some_and(tiled) && tensor.shape.len() != 2 {
-                    let found = format!("tiles of 128 x 128 in shape {:?}", tensor.shape);
+                let shared = |encoding: &Encoding| {
+                    encoding.rows_per_scale() > 1 || encoding.shared_bytes() != [0; 3]
+                };
+                let together = tensor.element.encoding().filter(shared);
+                if let Some(encoding) = together.filter(|_| tensor.shape.len() != 2) {
+                    let what = match encoding {
+                        Encoding::Fp8 { .. } => "tiles of 128 x 128".to_owned(),
+                        _ => encoding.name(),
+                    };
+                    let found = format!("{what} in shape {:?}", tensor.shape);
                     return Err(FormatError::invalid(path, &name, found, DOWNLOAD_AGAIN));
                 }
                 if name.ends_with(".conv1d") {
@@ -280,6 +302,13 @@ fn matrix<'a>(
     }
     let path = path(file);
     let tensor = match (scales, biases) {
+        (Some(scales), Some(shared)) if scaled::is_global(&shared.1) => {
+            let parts = [(file, weight), scales, shared];
+            nvfp4(config, path, name, parts, schemes)
+        }
+        (Some(scales), Some(zeros)) if zeros.1.name.ends_with(names::ZERO_POINT) => {
+            zeroed(path, name, [(file, weight), scales, zeros], schemes)
+        }
         (Some(scales), Some(biases)) => {
             affine(config, path, name, [(file, weight), scales, biases], schemes)
         }
@@ -306,18 +335,9 @@ fn scales_alone(
     schemes: &Schemes<'_>,
 ) -> Result<Tensor, FormatError> {
     let invalid = |found: String| FormatError::invalid(path, name, found, DOWNLOAD_AGAIN);
-    let packed = match schemes {
-        Schemes::Config(quantization) => quantization.packed(),
-        Schemes::Group(_) => None,
-    };
-    let (shape, encoding) = match scaled::scaled(&weight, &scales, packed) {
+    let (shape, encoding) = match scaled::scaled(&weight, &scales, &schemes.published()) {
         None => return Err(invalid("scales without biases".to_owned())),
-        Some(found) => found.map_err(|refusal| match refusal {
-            Refusal::Invalid(found) => invalid(found),
-            Refusal::Unsupported(found) => {
-                FormatError::unsupported(path, name, found, scaled::READ)
-            }
-        })?,
+        Some(found) => found.map_err(|refusal| refusal.of(path, name))?,
     };
     let words = weight.dtype == RawType::U32;
     let said = |quantization: &Quantization| quantization.of(name).is_some_and(|it| it.floats);
@@ -330,6 +350,48 @@ fn scales_alone(
     let none = Extent { length: 0, ..scales };
     let (element, weight) = (encoding.into(), extent(file, &weight));
     Ok(Tensor { shape, element, weight, scales_biases: Some((scales, none)) })
+}
+
+/// A matrix of 4-bit floats in groups of 16, scales, and a number that all scales share.
+fn nvfp4(
+    config: &Path,
+    path: &Path,
+    name: &str,
+    [(file, weight), (scales_file, scales), (shared_file, shared)]: [(FileId, RawTensor); 3],
+    schemes: &Schemes<'_>,
+) -> Result<Tensor, FormatError> {
+    let (shape, global) =
+        scaled::nvfp4(&weight, &scales, &shared).map_err(|refusal| refusal.of(path, name))?;
+    if schemes.published().nvfp4 != Some(global) {
+        let found = format!("has {}, but config.json says nothing of such", shared.name);
+        let field = format!("quantization_config: {name}");
+        return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
+    }
+    let (element, weight) = (Encoding::Nvfp4 { global }.into(), extent(file, &weight));
+    let scales_biases = Some((extent(scales_file, &scales), extent(shared_file, &shared)));
+    Ok(Tensor { shape, element, weight, scales_biases })
+}
+
+/// A matrix of packed integers with scales and zero points.
+fn zeroed(
+    path: &Path,
+    name: &str,
+    [(file, weight), (scales_file, scales), (zeros_file, zeros)]: [(FileId, RawTensor); 3],
+    schemes: &Schemes<'_>,
+) -> Result<Tensor, FormatError> {
+    let found = match weight.dtype {
+        RawType::Whole(Integer::I32) => {
+            scaled::integers(&weight, &scales, Some(&zeros), &schemes.published())
+        }
+        other => {
+            let found = format!("{} of values of {}", names::ZERO_POINT, other.name());
+            Err(Refusal::Unsupported(found))
+        }
+    };
+    let (shape, encoding) = found.map_err(|refusal| refusal.of(path, name))?;
+    let (element, weight) = (encoding.into(), extent(file, &weight));
+    let scales_biases = Some((extent(scales_file, &scales), extent(zeros_file, &zeros)));
+    Ok(Tensor { shape, element, weight, scales_biases })
 }
 
 /// A matrix of packed integers with scales and biases.
@@ -444,125 +506,4 @@ fn from_shapes(words: usize, groups: usize, group: u16) -> Option<Scheme> {
     let bits = words.checked_mul(32)?.checked_div(columns)?;
     let bits = u8::try_from(bits).ok().filter(|bits| matches!(bits, 2 | 3 | 4 | 5 | 6 | 8))?;
     Some(Scheme { bits, group, floats: false })
-}
-
-/// Bytes of one matrix of an expert.
-type Piece = (Extent, Option<(Extent, Extent)>);
-
-/// Collects the experts of one layer.
-struct LayerBuilder {
-    dimensions: Dimensions,
-    shapes: [Option<ProjectionShape>; 3],
-    pieces: Vec<[Option<Piece>; 3]>,
-}
-
-impl LayerBuilder {
-    fn new(dimensions: Dimensions) -> Self {
-        Self { dimensions, shapes: [None; 3], pieces: vec![[None; 3]; dimensions.experts] }
-    }
-
-    /// Adds a tensor with one expert or all of them; an error is what is wrong with its shape.
-    fn add(
-        &mut self,
-        expert: Option<usize>,
-        matrix: ExpertMatrix,
-        tensor: &Tensor,
-    ) -> Result<(), String> {
-        let shape = &tensor.shape;
-        let (first, count, rows, columns) = match (expert, &shape[..]) {
-            (None, &[count, rows, columns]) if count == self.pieces.len() => {
-                (0, count, rows, columns)
-            }
-            (Some(expert), &[rows, columns]) if expert < self.pieces.len() => {
-                (expert, 1, rows, columns)
-            }
-            _ => {
-                let experts = self.pieces.len();
-                return Err(format!("shape {shape:?} in a model of {experts} experts"));
-            }
-        };
-        let halves: &[Projection] = match &matrix {
-            ExpertMatrix::One(projection) => std::slice::from_ref(projection),
-            ExpertMatrix::GateUp => &[Projection::Gate, Projection::Up],
-        };
-        if rows % halves.len() != 0 {
-            return Err(format!("shape {shape:?}: an odd number of rows for gate and up"));
-        }
-        let rows = rows / halves.len();
-        let Some(encoding) = tensor.element.encoding() else {
-            return Err(format!("holds {}, no values", tensor.element.name()));
-        };
-        if halves.len() > 1 && !rows.is_multiple_of(encoding.rows_per_scale()) {
-            return Err(format!("shape {shape:?}: gate and up share a row of scales"));
-        }
-        for (half, &projection) in halves.iter().enumerate() {
-            let shape = ProjectionShape { rows, columns, encoding };
-            self.set_shape(projection, shape, halves.len())?;
-            for index in 0..count {
-                let part = index * halves.len() + half;
-                let cut = |extent: Extent| {
-                    let length = extent.length / (count * halves.len()) as u64;
-                    Extent { offset: extent.offset + length * part as u64, length, ..extent }
-                };
-                let place = &mut self.pieces[first + index][projection as usize];
-                if place.is_some() {
-                    return Err("a second tensor for the same expert and projection".to_owned());
-                }
-                let scales_biases = tensor.scales_biases.map(|(s, b)| (cut(s), cut(b)));
-                *place = Some((cut(tensor.weight), scales_biases));
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks the shape of a matrix, one of `parts` whose rows lie in one tensor.
-    fn set_shape(
-        &mut self,
-        projection: Projection,
-        shape: ProjectionShape,
-        parts: usize,
-    ) -> Result<(), String> {
-        let (rows, columns) = self.dimensions.projection(projection);
-        let ProjectionShape { rows: found_rows, columns: found_columns, .. } = shape;
-        if (found_rows, found_columns) != (rows, columns) {
-            let turned = (found_rows * parts, found_columns) == (columns, rows * parts);
-            let turned = match turned {
-                true => "; it is transposed: MLX copies of such models are not",
-                false => "",
-            };
-            return Err(format!(
-                "{projection:?} is [{found_rows}, {found_columns}]; hidden_size and \
-                 moe_intermediate_size ask for [{rows}, {columns}]{turned}"
-            ));
-        }
-        match self.shapes[projection as usize].replace(shape) {
-            Some(other) if other != shape => Err(format!(
-                "{projection:?} has another encoding than in the layer's other experts"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The finished table, or what is missing, as the end of a tensor name.
-    fn finish(self) -> Result<LayerExperts, String> {
-        const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
-        let mut experts = Vec::with_capacity(self.pieces.len());
-        for (index, pieces) in self.pieces.into_iter().enumerate() {
-            let missing = |projection: usize| format!(".{index}.{}", NAMES[projection]);
-            let [gate, up, down] = pieces;
-            let gate = gate.ok_or_else(|| missing(0))?;
-            let up = up.ok_or_else(|| missing(1))?;
-            let down = down.ok_or_else(|| missing(2))?;
-            experts.push(ExpertExtents {
-                weight: [gate.0, up.0, down.0],
-                scales_biases: [gate.1, up.1, down.1],
-            });
-        }
-        match self.shapes {
-            [Some(gate), Some(up), Some(down)] => {
-                Ok(LayerExperts { shapes: [gate, up, down], experts })
-            }
-            _ => Err(String::new()),
-        }
-    }
 }

@@ -49,7 +49,7 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let config = json::read(&config_path, json::CONFIG_BYTES_MAX)?;
     let config = Configuration::new(&config_path, config)?;
     let dimensions = Dimensions::read(&config)?;
-    let quantization = Quantization::read(&config)?;
+    let quantization = Quantization::read(&config, folder)?;
     let mut shards = Shards::read(folder)?;
     if config.supported_family()? == Family::DeepseekV4 {
         for (_, tensor) in &mut shards.tensors {

@@ -23,6 +23,9 @@ pub(crate) const VERSION_PLANES: u32 = 3;
 pub(crate) const VERSION_TILES: u32 = 4;
 /// Version of packs with tables of whole numbers, whose types it names.
 pub(crate) const VERSION_TABLES: u32 = 5;
+/// Version of packs with 4-bit floats in groups of 16, integers with zero points, and 8-bit floats with a scale for
+/// each row or one for all.
+pub(crate) const VERSION_GLOBAL: u32 = 6;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;
 /// Alignment of the parts of a record: a cache line.

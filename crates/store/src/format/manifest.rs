@@ -14,7 +14,8 @@ use twox_hash::XxHash3_64;
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{
-    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_PLANES, VERSION_TABLES, VERSION_TILES,
+    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_GLOBAL, VERSION_PLANES, VERSION_TABLES,
+    VERSION_TILES,
 };
 use super::{Element, json, names};
 use crate::shown::shown;
@@ -137,6 +138,9 @@ pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 
     let least = all.filter_map(|name| match Encoding::parse(name)? {
         Encoding::Mxfp4 => Some(VERSION_PLANES),
         Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => Some(VERSION_TILES),
+        Encoding::Nvfp4 { .. } | Encoding::Zeroed { .. } | Encoding::Fp8Rows { .. } => {
+            Some(VERSION_GLOBAL)
+        }
         Encoding::Float(_) | Encoding::Affine { .. } | Encoding::Block(_) => None,
     });
     let table =
@@ -298,10 +302,10 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
-    let known = u64::from(VERSION)..=u64::from(VERSION_TABLES);
+    let known = u64::from(VERSION)..=u64::from(VERSION_GLOBAL);
     if !version.as_u64().is_some_and(|version| known.contains(&version)) {
         let remedy =
-            "this program reads versions 1 to 5; use the program that wrote it, or pack again";
+            "this program reads versions 1 to 6; use the program that wrote it, or pack again";
         return Err(FormatError::unsupported(path, "version", shown(version).to_string(), remedy));
     }
     let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));

@@ -137,11 +137,20 @@ const MIXTURES: [(&str, &str); 8] = [
 /// What a layer has that predicts further tokens, after its number.
 pub(crate) const DRAFT: [&str; 3] = ["eh_proj", "enorm", "hnorm"];
 
+/// The number that all scales of a matrix are multiplied with, as ModelOpt calls it.
+pub(crate) const GLOBAL_FACTOR: &str = "weight_scale_2";
+/// The number that they are divided by, as compressed-tensors calls it.
+pub(crate) const GLOBAL_DIVISOR: &str = "weight_global_scale";
+
+/// The zero points of a matrix, as compressed-tensors calls them.
+pub(crate) const ZERO_POINT: &str = "weight_zero_point";
+
 /// Which of the up to four tensors of a quantised matrix a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Weight,
     Scales,
+    /// Biases, zero points, or the number that all scales of the matrix share.
     Biases,
     /// Rows and columns as two numbers, which the shapes of the others say as well.
     Shape,
@@ -184,7 +193,9 @@ pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
         }
         Some((stem, "weight_packed")) => (stem, Part::Weight),
         Some((stem, "weight_shape")) => (stem, Part::Shape),
-        Some((stem, "biases")) => (stem, Part::Biases),
+        Some((stem, "biases" | GLOBAL_FACTOR | GLOBAL_DIVISOR | ZERO_POINT)) => {
+            (stem, Part::Biases)
+        }
         Some((_, last)) if last.ends_with("_proj_blocks") => {
             (&name[..name.len() - "_blocks".len()], Part::Weight)
         }
@@ -320,12 +331,23 @@ pub(crate) fn number(text: &str) -> Option<usize> {
     if canonical && digits { text.parse().ok() } else { None }
 }
 
+/// Whether a name means how publishers' kernels round activations, or keys and values: no part of a weight.
+pub(crate) fn of_activations(name: &str) -> bool {
+    let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
+    matches!(last, "input_scale" | "input_global_scale" | "k_scale" | "v_scale")
+}
+
 /// The scheme of a name that belongs to a quantisation which is not read.
 pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
     match name.rsplit_once('.').map_or(name, |(_, last)| last) {
         "input_scale" | "activation_scale" => Some("fp8 quantisation"),
-        "weight_zero_point" => Some("compressed-tensors quantisation with zero points"),
-        "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation"),
+        "pre_quant_scale" => Some("quantisation with scales of activations (AWQ)"),
+        "svdquant_lora_a" | "svdquant_lora_b" => {
+            Some("quantisation with parts of low rank (SVDQuant)")
+        }
+        ZERO_POINT => Some("compressed-tensors quantisation with zero points"),
+        "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation, inputs before outputs,"),
+        "weight_g_idx" => Some("compressed-tensors quantisation with columns in another order"),
         last if last.ends_with("_blocks") => Some("mxfp4 quantisation"),
         _ => None,
     }

@@ -15,11 +15,12 @@ use serde_json::{Map, Value};
 use super::config::keys::{self, Key};
 use super::config::kind::AnyOf;
 use super::error::FormatError;
-use super::{Configuration, names, scaled};
+use super::published::{self, MODELOPT_FILE, Published};
+use super::{Configuration, files, json, names, scaled};
 use crate::shown::shown;
 
 const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4, \
-     fp8 in tiles of 128 x 128, int4 and int8 of compressed-tensors, and unquantised bf16, f16, f32";
+     fp8 in tiles of 128 x 128, nvfp4, int4 and int8 of compressed-tensors, and unquantised bf16, f16, f32";
 
 /// 4-bit floats as `quant_method` (gpt-oss) and as `mode` (mlx-lm): their tensors say so as well.
 const MXFP4: &str = "mxfp4";
@@ -41,13 +42,14 @@ pub(crate) struct Quantization {
     default: Option<Scheme>,
     /// By canonical module path; `None` for an unquantised module.
     overrides: HashMap<String, Option<Scheme>>,
-    /// Of integers packed by compressed-tensors.
-    packed: Option<Scheme>,
+    /// What publishers' tools quantised.
+    published: Published,
 }
 
 impl Quantization {
-    /// Reads `quantization`, or `quantization_config` where only that one is present.
-    pub(crate) fn read(config: &Configuration) -> Result<Self, FormatError> {
+    /// Reads `quantization`, or `quantization_config` where only that one is present, or ModelOpt's own file in the
+    /// folder.
+    pub(crate) fn read(config: &Configuration, folder: &Path) -> Result<Self, FormatError> {
         let file = config.file();
         let found = match config.get(&keys::QUANTIZATION)? {
             Some(object) => Some((keys::QUANTIZATION.name(), object)),
@@ -55,7 +57,7 @@ impl Quantization {
                 .get(&keys::QUANTIZATION_CONFIG)?
                 .map(|object| (keys::QUANTIZATION_CONFIG.name(), object)),
         };
-        let Some((key, object)) = found else { return Ok(Self::default()) };
+        let Some((key, object)) = found else { return Self::of_modelopt(folder) };
         let method = object.get("quant_method");
         if method.and_then(Value::as_str) == Some(MXFP4) {
             // What is in 4-bit floats says so by its tensors.
@@ -66,8 +68,12 @@ impl Quantization {
             return Ok(Self::default());
         }
         if method.and_then(Value::as_str) == Some("compressed-tensors") {
-            let packed = Some(packed(file, key, object)?);
-            return Ok(Self { packed, ..Self::default() });
+            let published = published::compressed_tensors(file, key, object)?;
+            return Ok(Self { published, ..Self::default() });
+        }
+        if let Some("modelopt" | "modelopt_fp4") = method.and_then(Value::as_str) {
+            let published = published::modelopt(file, key, object)?;
+            return Ok(Self { published, ..Self::default() });
         }
         if let Some(method) = method {
             let field = format!("{key}.quant_method");
@@ -97,7 +103,19 @@ impl Quantization {
                 return Err(FormatError::invalid(file, field, found, "keep one of the two"));
             }
         }
-        Ok(Self { default: Some(default), overrides, packed: None })
+        Ok(Self { default: Some(default), overrides, published: Published::default() })
+    }
+
+    /// What ModelOpt's own file says, where there is one.
+    fn of_modelopt(folder: &Path) -> Result<Self, FormatError> {
+        let Some(path) = files::find(folder, MODELOPT_FILE)? else { return Ok(Self::default()) };
+        let json = json::read(&path, json::CONFIG_BYTES_MAX)?;
+        let Some(object) = json.get(keys::QUANTIZATION.name()).and_then(Value::as_object) else {
+            let remedy = "the file has an object of this name";
+            return Err(FormatError::invalid(&path, keys::QUANTIZATION.name(), "missing", remedy));
+        };
+        let published = published::modelopt(&path, keys::QUANTIZATION.name(), object)?;
+        Ok(Self { published, ..Self::default() })
     }
 
     /// The scheme of a module by canonical path; `None` when the configuration has it unquantised.
@@ -105,9 +123,9 @@ impl Quantization {
         self.overrides.get(module).copied().unwrap_or(self.default)
     }
 
-    /// Bits and group of integers packed by compressed-tensors, where it packed any.
-    pub(crate) fn packed(&self) -> Option<Scheme> {
-        self.packed
+    /// What publishers' tools quantised.
+    pub(crate) fn published(&self) -> &Published {
+        &self.published
     }
 
     /// True when an override names the module and says that it is quantised.
@@ -137,54 +155,6 @@ fn check_tiles(file: &Path, key: &str, object: &Map<String, Value>) -> Result<()
         }
     }
     Ok(())
-}
-
-/// The one scheme of compressed-tensors that is read: symmetric integers in groups, in the same way wherever they are.
-fn packed(file: &Path, key: &str, object: &Map<String, Value>) -> Result<Scheme, FormatError> {
-    let refused = |field: &str, found: Option<&Value>| {
-        let found = found.map_or_else(|| "no value".to_owned(), |v| shown(v).to_string());
-        let remedy = "of compressed-tensors symmetric integers of 4 or 8 bits in groups of 32, 64 or 128 are read \
-             (format pack-quantized)";
-        FormatError::unsupported(file, format!("{key}.{field}"), found, remedy)
-    };
-    let format = object.get("format");
-    if format.and_then(Value::as_str) != Some("pack-quantized") {
-        return Err(refused("format", format));
-    }
-    let groups = object.get("config_groups").and_then(Value::as_object);
-    let Some(groups) = groups.filter(|groups| !groups.is_empty()) else {
-        return Err(refused("config_groups", object.get("config_groups")));
-    };
-    let mut found = None;
-    for (name, group) in groups {
-        let weights = group.get("weights").unwrap_or(&Value::Null);
-        let field = |field: &str| format!("config_groups.{}.weights.{field}", shown(name));
-        for (key, expected) in [
-            ("type", Value::from("int")),
-            ("symmetric", Value::from(true)),
-            ("strategy", Value::from("group")),
-        ] {
-            if weights.get(key) != Some(&expected) {
-                return Err(refused(&field(key), weights.get(key)));
-            }
-        }
-        // Columns in another order than the inputs.
-        if weights.get("actorder").is_some_and(|order| !order.is_null()) {
-            return Err(refused(&field("actorder"), weights.get("actorder")));
-        }
-        let number = |key: &str, known: &[u64]| {
-            let value = weights.get(key);
-            let number = value.and_then(Value::as_u64).filter(|number| known.contains(number));
-            number.ok_or_else(|| refused(&field(key), value))
-        };
-        let (bits, group) = (number("num_bits", &[4, 8])?, number("group_size", &[32, 64, 128])?);
-        // Both fit: the allowed values say so.
-        let scheme = Scheme { bits: bits as u8, group: group as u16, floats: false };
-        if found.replace(scheme).is_some_and(|other| other != scheme) {
-            return Err(refused("config_groups", Some(&Value::from("groups that differ"))));
-        }
-    }
-    found.ok_or_else(|| refused("config_groups", None))
 }
 
 fn scheme(

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, ScaleType};
 
 use super::{PackError, PackProgress, Progress};
 use crate::format::{Checkpoint, Element, Extent, FileId, files};
@@ -23,6 +23,8 @@ pub(super) enum Plane {
     E4m3,
     /// Powers of two.
     E8m0,
+    /// A binary32 number that others are divided by.
+    Divisor,
     /// Whole numbers: all of them are numbers.
     Whole,
 }
@@ -35,8 +37,17 @@ impl Plane {
             Encoding::Float(float) => [Self::Float(float), Self::Whole, Self::Whole],
             Encoding::Block(format) => [Self::Block(format), Self::Whole, Self::Whole],
             Encoding::Affine { scale, .. } => [Self::Whole, Self::Float(scale), Self::Float(scale)],
-            Encoding::Symmetric { scale, .. } => [Self::Whole, Self::Float(scale), Self::Whole],
+            Encoding::Symmetric { scale, .. } | Encoding::Zeroed { scale, .. } => {
+                [Self::Whole, Self::Float(scale), Self::Whole]
+            }
             Encoding::Mxfp4 => [Self::Whole, Self::E8m0, Self::Whole],
+            Encoding::Fp8Rows { scale, .. } => [Self::E4m3, Self::Float(scale), Self::Whole],
+            Encoding::Nvfp4 { global: GlobalScale::Multiplies } => {
+                [Self::Whole, Self::E4m3, Self::Float(FloatType::F32)]
+            }
+            Encoding::Nvfp4 { global: GlobalScale::Divides } => {
+                [Self::Whole, Self::E4m3, Self::Divisor]
+            }
             Encoding::Fp8 { scale } => {
                 let scales = match scale {
                     ScaleType::Float(float) => Self::Float(float),
@@ -52,6 +63,7 @@ impl Plane {
         match self {
             Self::Float(float) => float.bytes(),
             Self::Block(format) => format.bytes(),
+            Self::Divisor => FloatType::F32.bytes(),
             Self::E4m3 | Self::E8m0 | Self::Whole => 1,
         }
     }
@@ -62,6 +74,7 @@ impl Plane {
         let found = match self {
             Self::Whole => None,
             Self::Float(float) => units.position(|unit| !float.decode(unit, 0).is_finite()),
+            Self::Divisor => units.position(|unit| !FloatType::F32.decode(unit, 0).is_normal()),
             Self::Block(format) => units.position(|unit| !format.is_finite(unit)),
             Self::E4m3 => bytes.iter().position(|byte| byte & 0x7f == 0x7f),
             Self::E8m0 => bytes.iter().position(|&byte| byte == 0xff),

@@ -360,10 +360,10 @@ fn encoded_tensor(
         let bytes = if ends { covered } else { last as u64 * row_bytes } - first as u64 * row_bytes;
         let encodes = (first..last).step_by(task_rows).map(|row| {
             let count = task_rows.min(last - row);
-            let [before, here] = [row, count].map(|rows| from.plane_bytes(rows, columns));
+            let places = from.part_bytes(row, count, columns);
             let part = |extent: Extent, plane: usize| Extent {
-                offset: extent.offset + before[plane] as u64,
-                length: here[plane] as u64,
+                offset: extent.offset + places[plane].0 as u64,
+                length: (places[plane].1 - places[plane].0) as u64,
                 ..extent
             };
             Encode {

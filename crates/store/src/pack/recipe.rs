@@ -72,11 +72,14 @@ impl Recipe {
     /// blocks).
     fn affine(&self, bits: u8, source: Encoding) -> Encoding {
         let scale = match source {
-            Encoding::Affine { scale, .. } | Encoding::Symmetric { scale, .. } => scale,
+            Encoding::Affine { scale, .. }
+            | Encoding::Symmetric { scale, .. }
+            | Encoding::Zeroed { scale, .. } => scale,
             Encoding::Float(FloatType::F16) => FloatType::F16,
-            Encoding::Float(FloatType::Bf16 | FloatType::F32) | Encoding::Fp8 { .. } => {
-                FloatType::Bf16
-            }
+            Encoding::Float(FloatType::Bf16 | FloatType::F32)
+            | Encoding::Fp8 { .. }
+            | Encoding::Fp8Rows { .. }
+            | Encoding::Nvfp4 { .. } => FloatType::Bf16,
             Encoding::Block(_) | Encoding::Mxfp4 => FloatType::F16,
         };
         Encoding::Affine { bits, group: self.group, scale }

@@ -172,7 +172,12 @@ fn parts(
             let reason = format!("MLX has no {}", format.name());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }
-        Encoding::Mxfp4 | Encoding::Fp8 { .. } | Encoding::Symmetric { .. } => {
+        Encoding::Mxfp4
+        | Encoding::Nvfp4 { .. }
+        | Encoding::Fp8 { .. }
+        | Encoding::Fp8Rows { .. }
+        | Encoding::Zeroed { .. }
+        | Encoding::Symmetric { .. } => {
             let reason = format!("MLX's files of {} are not written", encoding.label());
             return Err(GenerateError::Shape { name: path.to_owned(), reason });
         }

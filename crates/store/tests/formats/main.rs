@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod common;
+mod compressed;
 mod links;
 mod malformed;
+mod nvfp4;
 mod open;
 mod pack;
 mod planted;

@@ -17,12 +17,12 @@ const FILE: &str = "model.safetensors";
 const CONFIG: &str = "config.json";
 const PREFIX: &str = "model.language_model.layers.1";
 
-fn name(rest: &str) -> String {
+pub(crate) fn name(rest: &str) -> String {
     format!("{PREFIX}.{rest}")
 }
 
 /// Replaces each matrix of the layers, routers not, by what `with` makes of its name and shape.
-fn replace(draft: &mut Draft, with: impl Fn(&mut Noise, &str, &[usize]) -> Vec<Entry>) {
+pub(crate) fn replace(draft: &mut Draft, with: impl Fn(&mut Noise, &str, &[usize]) -> Vec<Entry>) {
     let mut noise = Noise(7);
     let old = std::mem::take(&mut draft.tensors.0);
     for entry in old {
@@ -35,7 +35,7 @@ fn replace(draft: &mut Draft, with: impl Fn(&mut Noise, &str, &[usize]) -> Vec<E
     }
 }
 
-fn entry(name: String, dtype: &str, shape: &[usize], data: Vec<u8>) -> Entry {
+pub(crate) fn entry(name: String, dtype: &str, shape: &[usize], data: Vec<u8>) -> Entry {
     let mut one = Tensors::default();
     one.add(name, dtype, shape, data);
     one.0.remove(0)
@@ -129,7 +129,7 @@ fn int4() -> Draft {
 }
 
 /// Opens a draft, packs it, and compares; gives the pack's encodings of a trunk matrix and of experts.
-fn packed(draft: &Draft, least_version: u32) -> (Encoding, Encoding) {
+pub(crate) fn packed(draft: &Draft, least_version: u32) -> (Encoding, Encoding) {
     let folder = draft.write();
     let source = open(folder.path()).unwrap();
     let target = folder.path().join("pack");
@@ -312,7 +312,7 @@ fn packed_integers_that_contradict_are_refused() {
         ("no method", FILE, &["experts.0.down_proj", "no quantization_config"], |d| {
             d.config["quantization_config"] = json!(null);
         }),
-        ("not symmetric", CONFIG, &["group_0", "weights.symmetric", "false"], |d| {
+        ("not symmetric", FILE, &["experts.", "no weight_zero_point"], |d| {
             weights(d)["symmetric"] = json!(false);
         }),
         ("floats", CONFIG, &["weights.type", "float"], |d| weights(d)["type"] = json!("float")),

@@ -7,7 +7,7 @@
 
 use kernels::bf16_from_f32;
 use kernels::f16_from_f32;
-use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, ScaleType};
 use store::record::Piece;
 use store::split_mix::{SplitMix64, mix};
 use store::synthetic::{Content, Owner};
@@ -140,7 +140,11 @@ impl Content for RandomContent<'_> {
         match (encoding, piece) {
             (Encoding::Float(float), _) => self.floats(key, values, float, start, out),
             (
-                Encoding::Affine { .. } | Encoding::Symmetric { .. } | Encoding::Mxfp4,
+                Encoding::Affine { .. }
+                | Encoding::Symmetric { .. }
+                | Encoding::Zeroed { .. }
+                | Encoding::Mxfp4
+                | Encoding::Nvfp4 { .. },
                 Piece::Weight,
             ) => self.packed(key, start, out),
             (Encoding::Block(format), _) => {
@@ -148,10 +152,20 @@ impl Content for RandomContent<'_> {
                 let scales = self.scales_of.iter().find(|(known, _)| *known == format);
                 scales.iter().for_each(|(_, s)| s.write(values.deviation(), start, out));
             }
-            (Encoding::Fp8 { .. }, Piece::Weight) => {
+            (Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. }, Piece::Weight) => {
                 self.packed(key, start, out);
                 // Not the two codes without a number.
                 out.iter_mut().for_each(|byte| *byte -= u8::from(*byte & 0x7f == 0x7f));
+            }
+            (Encoding::Fp8Rows { scale, .. }, _) => {
+                let mut word = [0; 4];
+                encode(scale, values.deviation() / FP8_DEVIATION, &mut word);
+                out.chunks_exact_mut(scale.bytes())
+                    .for_each(|out| out.copy_from_slice(&word[..out.len()]));
+            }
+            // Half of the codes, in each of the words.
+            (Encoding::Zeroed { bits, .. }, Piece::Biases) => {
+                out.fill(if bits == 4 { 0x88 } else { 0x80 });
             }
             (Encoding::Fp8 { scale }, _) => {
                 let one = values.deviation() / FP8_DEVIATION;
@@ -163,11 +177,26 @@ impl Content for RandomContent<'_> {
                 out.chunks_exact_mut(scale.bytes())
                     .for_each(|out| out.copy_from_slice(&word[..out.len()]));
             }
+            // Scales of one (0x38), times or over the number of the matrix.
+            (Encoding::Nvfp4 { .. }, Piece::Scales) => out.fill(0x38),
+            (Encoding::Nvfp4 { global }, _) => {
+                let one = values.deviation() / 2.93;
+                let number = match global {
+                    GlobalScale::Multiplies => one,
+                    GlobalScale::Divides => 1.0 / one,
+                };
+                out.copy_from_slice(&number.to_le_bytes()[..out.len()]);
+            }
             // The mean square of the sixteen values is 8.56.
             (Encoding::Mxfp4, _) => {
                 out.fill((127.0 + (values.deviation() / 2.93).log2().round()) as u8);
             }
-            (Encoding::Affine { bits, scale, .. } | Encoding::Symmetric { bits, scale, .. }, _) => {
+            (
+                Encoding::Affine { bits, scale, .. }
+                | Encoding::Symmetric { bits, scale, .. }
+                | Encoding::Zeroed { bits, scale, .. },
+                _,
+            ) => {
                 self.scales(key, values, (bits, scale), piece, start, out);
             }
         }

@@ -381,6 +381,7 @@ pub(super) fn encoding(stored: StoredAs, group: u16) -> Result<Encoding> {
         StoredAs::F32 => Encoding::Float(FloatType::F32),
         StoredAs::Blocks(format) => Encoding::Block(format),
         StoredAs::Mxfp4Planes => Encoding::Mxfp4,
+        StoredAs::Nvfp4(global) => Encoding::Nvfp4 { global },
         StoredAs::Int4 => Encoding::Symmetric { bits: 4, group, scale: FloatType::Bf16 },
         StoredAs::Fp8(scale) => Encoding::Fp8 { scale },
     };

@@ -1,6 +1,6 @@
 //! Shared by the tests: a seeded generator, random matrices, the instruction sets of this machine.
 
-use kernels::format::{BlockFormat, Encoding, FP8_TILE, FloatType, Matrix, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FP8_TILE, FloatType, GlobalScale, Matrix, ScaleType};
 use kernels::{Arithmetic, Compute, ComputeOptions, Isa, bf16_from_f32, f16_from_f32};
 
 /// xorshift64*: small, seeded, the same on every machine.
@@ -102,7 +102,7 @@ pub(crate) fn random_matrix(
                 append(-s * largest * (0.45 + 0.1 * random.uniform()), scale, &mut bytes);
             }
         }
-        Encoding::Symmetric { bits, group, scale } => {
+        Encoding::Symmetric { bits, group, scale } | Encoding::Zeroed { bits, group, scale } => {
             for _ in 0..rows * encoding.weight_row_bytes(columns) {
                 bytes.push(random.next() as u8);
             }
@@ -110,21 +110,31 @@ pub(crate) fn random_matrix(
             for _ in 0..rows * columns / usize::from(group) {
                 append((0.5 + random.uniform()) * 3.5 / largest, scale, &mut bytes);
             }
+            // Zero points near the middle, which those of rows that do not exist have as well.
+            if let Encoding::Zeroed { .. } = encoding {
+                let count = encoding.plane_bytes(rows, columns)[2] * 8 / usize::from(bits);
+                let middle = 1 << (bits - 1);
+                let points: Vec<u8> =
+                    (0..count).map(|_| middle - 1 + (random.next() % 3) as u8).collect();
+                match bits {
+                    4 => bytes.extend(points.chunks(2).map(|pair| pair[0] | pair[1] << 4)),
+                    _ => bytes.extend(points),
+                }
+            }
         }
         Encoding::Block(format) => {
             for _ in 0..rows * columns / format.values() {
                 random_block(random, format, &mut bytes);
             }
         }
+        Encoding::Fp8Rows { scale, shared } => {
+            bytes.extend((0..rows * columns).map(|_| number(random)));
+            for _ in 0..if shared { 1 } else { rows } {
+                append((0.5 + random.uniform()) / 120.0, scale, &mut bytes);
+            }
+        }
         Encoding::Fp8 { scale } => {
-            // Any code that is a number, of root mean square near 120.
-            let code = |random: &mut Random| loop {
-                let byte = random.next() as u8;
-                if byte & 0x7f != 0x7f {
-                    return byte;
-                }
-            };
-            bytes.extend((0..rows * columns).map(|_| code(random)));
+            bytes.extend((0..rows * columns).map(|_| number(random)));
             for _ in 0..rows.div_ceil(FP8_TILE) * columns.div_ceil(FP8_TILE) {
                 match scale {
                     ScaleType::Float(float) => {
@@ -134,6 +144,20 @@ pub(crate) fn random_matrix(
                 }
             }
         }
+        Encoding::Nvfp4 { global } => {
+            bytes.extend((0..rows * columns / 2).map(|_| random.next() as u8));
+            // 8-bit floats between 32 and 448, and a number that brings the values near 1.
+            bytes.extend((0..rows * columns / 16).map(|_| 0x60 + (random.next() % 31) as u8));
+            let one = (0.5 + random.uniform()) / 500.0;
+            append(
+                match global {
+                    GlobalScale::Multiplies => one,
+                    GlobalScale::Divides => 1.0 / one,
+                },
+                FloatType::F32,
+                &mut bytes,
+            );
+        }
         Encoding::Mxfp4 => {
             bytes.extend((0..rows * columns / 2).map(|_| random.next() as u8));
             // Powers of two about a third, which is what values of three are divided by.
@@ -141,6 +165,16 @@ pub(crate) fn random_matrix(
         }
     }
     Owned { encoding, rows, columns, bytes }
+}
+
+/// Any 8-bit float that is a number, of root mean square near 120.
+fn number(random: &mut Random) -> u8 {
+    loop {
+        let byte = random.next() as u8;
+        if byte & 0x7f != 0x7f {
+            return byte;
+        }
+    }
 }
 
 /// A block of random bits whose values are of a magnitude near 1.

@@ -271,6 +271,8 @@ impl Configuration {
             Place::Quantization => {
                 let names = [keys::QUANTIZATION.name(), keys::QUANTIZATION_CONFIG.name()];
                 let mut found = self.inside(Place::TextElseRoot, &names);
+                // Tools of publishers, which name themselves, have other keys by these names.
+                found.retain(|(_, object)| !object.contains_key("quant_method"));
                 let overrides = found.clone().into_iter().flat_map(|(path, object)| {
                     object.iter().filter_map(move |(name, value)| {
                         let name = name.replace('~', "~0").replace('/', "~1");

@@ -376,6 +376,12 @@ fn tensors() {
         ("a gap", |f| f.tensors[1].offset = Some(1 << 20), &["offset: 1048576"]),
         ("offset 2^64-32", |f| f.tensors[1].offset = Some(u64::MAX - 31), &["offset"]),
         ("a bias", |f| f.add("blk.0.attn_q.bias", &[64], F32), &["blk.0.attn_q.bias"]),
+        // What NVFP4 blocks of a matrix are multiplied with: passed over it would be another model.
+        (
+            "scales of matrices",
+            |f| f.add("blk.0.ffn_down_exps.scale", &[4], F32),
+            &["blk.0.ffn_down_exps.scale", "not known to have"],
+        ),
         (
             "one expert alone",
             |f| f.add("blk.0.ffn_gate.3.weight", &[64, 32], F32),

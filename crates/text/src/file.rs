@@ -1,8 +1,8 @@
 //! tokenizer.json, read without trust.
 //!
-//! The file is parsed into typed fields that borrow its text (a vocabulary of a quarter million tokens takes most of the
-//! load time), and every condition under which the `tokenizers` crate would panic, lose text or draw random numbers is
-//! refused here, by field name: merges of unknown or overlong tokens, ids given twice or absurdly sparse, sub-word
+//! The file is parsed into typed fields that borrow its text (a vocabulary of a quarter million tokens takes most of
+//! the load time), and every condition under which the `tokenizers` crate would panic, lose text or draw random numbers
+//! is refused here, by field name: merges of unknown or overlong tokens, ids given twice or absurdly sparse, sub-word
 //! affixes, dropout, a missing byte.
 
 use super::TextError;
@@ -180,6 +180,16 @@ fn check_ids(vocab: &[Token<'_>], added: &[Added]) -> Result<usize, TextError> {
             return Err(TextError::tokenizer("model.vocab", problem));
         }
     }
+    check_added(vocab, added, owner)?;
+    Ok(size)
+}
+
+/// Checks added tokens; `owner` has the token of the vocabulary by id.
+fn check_added<'a>(
+    vocab: &'a [Token<'_>],
+    added: &'a [Added],
+    mut owner: Vec<Option<&'a str>>,
+) -> Result<(), TextError> {
     let contents: HashSet<&str> = added.iter().map(|token| token.content.as_str()).collect();
     let repeated: HashSet<&str> =
         vocab.iter().map(|(text, _)| &**text).filter(|text| contents.contains(text)).collect();
@@ -222,7 +232,7 @@ fn check_ids(vocab: &[Token<'_>], added: &[Added]) -> Result<usize, TextError> {
         let problem = format!("{bytes} bytes are more than the limit of {ADDED_BYTES_MAX}");
         return Err(TextError::tokenizer("added_tokens", problem));
     }
-    Ok(size)
+    Ok(())
 }
 
 /// Bytes by id: those of the vocabulary's tokens and of added ones.

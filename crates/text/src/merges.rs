@@ -2,7 +2,8 @@
 //!
 //! The `tokenizers` crate has the same, and every id is compared with its ids in tests. This one is here for what
 //! happens at load: the crate keeps each token as two strings and each merge as two more until it has looked all of
-//! them up. A vocabulary of 248 thousand tokens took a second to open with it (docs/benchmarks.md, "Loading and packing").
+//! them up. A vocabulary of 248 thousand tokens took twice as long to open with it (docs/benchmarks.md, "Loading and
+//! packing").
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -42,8 +43,8 @@ struct Symbol {
 type Candidate = Reverse<(u32, u32, [u32; 3])>;
 
 impl Merges {
-    /// `merges` are left token, right token and what they become, in the order of their ranks. Where a pair is there twice
-    /// the last one holds, as in the crate.
+    /// `merges` are left token, right token and what they become, in the order of their ranks. Where a pair is there
+    /// twice the last one holds, as in the crate.
     pub(super) fn new(bytes: [u32; 256], merges: &[[u32; 3]]) -> Self {
         let ranked = (0..).zip(merges);
         let pairs = ranked.map(|(rank, &[a, b, token])| ((a, b), Merged { rank, token })).collect();

@@ -1,7 +1,7 @@
 //! The tokenizer of a checkpoint: text to token ids and back, exactly and without trust.
 //!
-//! Encoding is byte-level BPE, word by word (`pieces.rs`, `merges.rs`), with the ids of the `tokenizers` crate. The file
-//! is parsed into typed fields and checked first, and control tokens are kept out of what encodes text. `encode`
+//! Encoding is byte-level BPE, word by word (`pieces.rs`, `merges.rs`), with the ids of the `tokenizers` crate. The
+//! file is parsed into typed fields and checked first, and control tokens are kept out of what encodes text. `encode`
 //! therefore cannot yield one, whatever the text says; only `encode_rendered` can, and only for what a template wrote
 //! itself.
 //! Decoding is a table of bytes by id, so that it is total and never splits UTF-8 (`DecodeStream`).

@@ -44,7 +44,8 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// `tokens` is one more than the largest id of the vocabulary that is a token; ids above are beginnings of characters.
+    /// `tokens` is one more than the largest id of the vocabulary that is a token; ids above are beginnings of
+    /// characters.
     pub(super) fn new(vocabulary: Vocabulary, merges: Merges, tokens: usize) -> Self {
         let mut lengths = vec![0; tokens];
         for (bytes, &id) in &vocabulary {

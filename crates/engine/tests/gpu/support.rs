@@ -50,8 +50,8 @@ pub(crate) fn adapter() -> Option<Adapter> {
     }
 }
 
-/// Whether tests try everything that they know: by hand, since on a driver that computes on the processor that takes as long
-/// as all other tests together.
+/// Whether tests try everything that they know: by hand, since on a driver that computes on the processor that takes as
+/// long as all other tests together.
 pub(crate) fn long_tests() -> bool {
     std::env::var_os("FLASHMOE_LONG_TESTS").is_some()
 }

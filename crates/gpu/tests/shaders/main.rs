@@ -3,8 +3,8 @@
 //! and against the committed hashes. No Metal compiler has seen these texts: docs/apple.md.
 //!
 //! `FLASHMOE_REWRITE_MSL=1` writes the hashes anew, `FLASHMOE_MSL_TEXTS=/FOLDER` all texts to a folder;
-//! `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure. `FLASHMOE_LONG_TESTS=1` shows it every kernel in every
-//! version of SPIR-V and not in one of them.
+//! `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure. `FLASHMOE_LONG_TESTS=1` shows it every kernel in
+//! every version of SPIR-V and not in one of them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

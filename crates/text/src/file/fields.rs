@@ -1,5 +1,5 @@
-//! The fields of a tokenizer.json, typed. Strings borrow the file's text: a vocabulary of a quarter million tokens and its
-//! merges are three quarters of a million strings.
+//! The fields of a tokenizer.json, typed. Strings borrow the file's text: a vocabulary of a quarter million tokens and
+//! its merges are three quarters of a million strings.
 
 use std::borrow::Cow;
 

@@ -477,7 +477,8 @@ fn a_stage_that_is_taken_or_ends_connections_is_waited_for() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
         command.args(["run", demo().to_str().unwrap(), "Count to ten.", "-n", "24", "--seed", "7"]);
         command.args(SIZES).arg("--stages").arg(&file);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // What this test's own input holds would be part of the prompt.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Running(command.spawn().unwrap());
         std::thread::sleep(Duration::from_secs(2));
         assert_eq!(child.0.try_wait().unwrap(), None, "{}", child.said());

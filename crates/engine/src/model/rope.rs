@@ -93,7 +93,7 @@ impl Rope {
         Ok(Self { theta, dims, pairs, turning: dims / 2, yarn })
     }
 
-    /// `dims` values of which none turns.
+    /// A rotation over `dims` values that turns none of them.
     pub fn still(dims: usize) -> Self {
         Self { theta: 1.0, dims, pairs: Pairs::Halves, turning: 0, yarn: None }
     }

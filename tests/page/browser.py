@@ -62,7 +62,7 @@ class Tab:
           (turn.querySelector(".markdown") ?? turn.querySelector(".plain"))?.innerText.trim() ?? ""])""")
 
     def notice(self):
-        """What the notice says. Chromium 156 has a no-break space between a number and its unit, 155 had a plain one."""
+        """What the notice says. Chromium 156 has a no-break space between a number and its unit, older ones a plain one."""
         return self.page.inner_text("#notice").replace("\N{NO-BREAK SPACE}", " ")
 
     def press(self, selector, label):

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use support::{Scored, distance, golden, run};
@@ -95,44 +95,45 @@ fn tiles(shape: &[usize], values: &[f32], powers: bool) -> (Vec<u8>, Vec<f32>, V
     (codes, scales, exact)
 }
 
-/// Writes the case with its matrices in tiles, and with the same values in binary32.
-fn convert(folder: &Path, powers: bool) -> [std::path::PathBuf; 2] {
+/// A matrix as a tool stores it, and its values by the description of the format.
+pub(crate) struct Quantised {
+    pub(crate) tensors: Vec<Stored>,
+    pub(crate) exact: Vec<f32>,
+}
+
+pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Writes the case with its matrices quantised by `with`, which gets stem, shape and values, and with their values in
+/// binary32.
+pub(crate) fn convert(
+    folder: &Path,
+    config: &Value,
+    with: impl Fn(&str, [usize; 2], &[f32]) -> Quantised,
+) -> [PathBuf; 2] {
     let source = golden().join(CASE).join("model");
-    let (mut in_tiles, mut exact) = (Vec::new(), Vec::new());
+    let (mut quantised, mut exact) = (Vec::new(), Vec::new());
     let files = fs::read_dir(&source).unwrap().map(|entry| entry.unwrap().path());
     let shards = files.filter(|path| path.extension().is_some_and(|kind| kind == "safetensors"));
     for tensor in shards.flat_map(|path| read(&path)) {
         let whole = ["norm", "embed", "mlp.gate."].iter().any(|part| tensor.name.contains(part));
+        let Stored { name, dtype, shape, bytes } = tensor;
         if whole {
-            let Stored { name, dtype, shape, bytes } = &tensor;
-            let (name, shape, bytes) = (name.clone(), shape.clone(), bytes.clone());
-            exact.push(Stored { name, dtype, shape, bytes });
-            in_tiles.push(tensor);
+            for to in [&mut quantised, &mut exact] {
+                let (name, shape, bytes) = (name.clone(), shape.clone(), bytes.clone());
+                to.push(Stored { name, dtype, shape, bytes });
+            }
             continue;
         }
         let value = |two: &[u8]| f32::from_bits(u32::from_le_bytes([0, 0, two[0], two[1]]));
-        let values: Vec<f32> = tensor.bytes.chunks_exact(2).map(value).collect();
-        let (codes, scales, values) = tiles(&tensor.shape, &values, powers);
-        let of = |name: String, dtype, shape: &[usize], bytes| Stored {
-            name,
-            dtype,
-            shape: shape.to_vec(),
-            bytes,
-        };
-        let floats = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let stem = tensor.name.strip_suffix("weight").unwrap();
-        let shape: Vec<usize> = tensor.shape.iter().map(|size| size.div_ceil(128)).collect();
-        in_tiles.push(match powers {
-            true => {
-                let bytes = scales.iter().map(|scale| (scale.to_bits() >> 23) as u8).collect();
-                of(format!("{stem}scale"), "F8_E8M0", &shape, bytes)
-            }
-            false => of(format!("{stem}weight_scale_inv"), "F32", &shape, floats(&scales)),
-        });
-        in_tiles.push(of(tensor.name.clone(), "F8_E4M3", &tensor.shape, codes));
-        exact.push(of(tensor.name.clone(), "F32", &tensor.shape, floats(&values)));
+        let values: Vec<f32> = bytes.chunks_exact(2).map(value).collect();
+        let stem = name.strip_suffix("weight").unwrap();
+        let made = with(stem, [shape[0], shape[1]], &values);
+        quantised.extend(made.tensors);
+        exact.push(Stored { name, dtype: "F32", shape, bytes: floats(&made.exact) });
     }
-    [("fp8", in_tiles), ("f32", exact)].map(|(name, tensors)| {
+    [("quantised", quantised), ("exact", exact)].map(|(name, tensors)| {
         let model = folder.join(name);
         fs::create_dir(&model).unwrap();
         for entry in fs::read_dir(&source).unwrap() {
@@ -142,24 +143,46 @@ fn convert(folder: &Path, powers: bool) -> [std::path::PathBuf; 2] {
             }
         }
         write(&model.join("model.safetensors"), &tensors);
-        if name == "fp8" {
+        if name == "quantised" {
             let path = model.join("config.json");
-            let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-            config["quantization_config"] = json!({
-                "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128],
-                "activation_scheme": "dynamic",
-            });
-            fs::write(&path, config.to_string()).unwrap();
+            let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            json["quantization_config"] = config.clone();
+            fs::write(&path, json.to_string()).unwrap();
         }
         model
     })
+}
+
+/// A matrix in tiles as a checkpoint stores it, with scales that are powers of two as DeepSeek-V4 has them, or others.
+fn in_tiles(stem: &str, shape: [usize; 2], values: &[f32], powers: bool) -> Quantised {
+    let (codes, scales, exact) = tiles(&shape, values, powers);
+    let of_tiles = shape.map(|size| size.div_ceil(128)).to_vec();
+    let (name, dtype, bytes) = if powers {
+        let bytes = scales.iter().map(|scale| (scale.to_bits() >> 23) as u8).collect();
+        (format!("{stem}scale"), "F8_E8M0", bytes)
+    } else {
+        (format!("{stem}weight_scale_inv"), "F32", floats(&scales))
+    };
+    let weight = Stored {
+        name: format!("{stem}weight"),
+        dtype: "F8_E4M3",
+        shape: shape.to_vec(),
+        bytes: codes,
+    };
+    Quantised { tensors: vec![Stored { name, dtype, shape: of_tiles, bytes }, weight], exact }
 }
 
 #[test]
 fn tiles_give_the_answers_of_their_values() {
     for powers in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let [model, exact] = convert(folder.path(), powers);
+        let config = json!({
+            "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128],
+            "activation_scheme": "dynamic",
+        });
+        let [model, exact] = convert(folder.path(), &config, |stem, shape, values| {
+            in_tiles(stem, shape, values, powers)
+        });
         let reference = score(&exact, &[]);
         let found = score(&model, &[]);
         let error = distance(&found, &reference);

@@ -2,72 +2,11 @@
 //! description defines, to the bit in binary32, in every storage mode, and from a pack that copied its bytes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use serde_json::{Value, json};
 use support::{distance, golden, run};
 
-use crate::fp8::{CASE, Stored, read, score, values_of_codes, write};
+use crate::fp8::{CASE, Quantised, Stored, convert, floats, score, values_of_codes};
 use crate::support;
-
-/// A matrix as a tool stores it, and its values by the description of the format.
-struct Quantised {
-    tensors: Vec<Stored>,
-    exact: Vec<f32>,
-}
-
-fn floats(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-/// Writes the case with its matrices quantised by `with`, which gets stem, shape and values, and with their values in
-/// binary32.
-fn convert(
-    folder: &Path,
-    config: &Value,
-    with: impl Fn(&str, [usize; 2], &[f32]) -> Quantised,
-) -> [PathBuf; 2] {
-    let source = golden().join(CASE).join("model");
-    let (mut quantised, mut exact) = (Vec::new(), Vec::new());
-    let files = fs::read_dir(&source).unwrap().map(|entry| entry.unwrap().path());
-    let shards = files.filter(|path| path.extension().is_some_and(|kind| kind == "safetensors"));
-    for tensor in shards.flat_map(|path| read(&path)) {
-        let whole = ["norm", "embed", "mlp.gate."].iter().any(|part| tensor.name.contains(part));
-        let Stored { name, dtype, shape, bytes } = tensor;
-        if whole {
-            for to in [&mut quantised, &mut exact] {
-                let (name, shape, bytes) = (name.clone(), shape.clone(), bytes.clone());
-                to.push(Stored { name, dtype, shape, bytes });
-            }
-            continue;
-        }
-        let value = |two: &[u8]| f32::from_bits(u32::from_le_bytes([0, 0, two[0], two[1]]));
-        let values: Vec<f32> = bytes.chunks_exact(2).map(value).collect();
-        let stem = name.strip_suffix("weight").unwrap();
-        let made = with(stem, [shape[0], shape[1]], &values);
-        quantised.extend(made.tensors);
-        exact.push(Stored { name, dtype: "F32", shape, bytes: floats(&made.exact) });
-    }
-    [("quantised", quantised), ("exact", exact)].map(|(name, tensors)| {
-        let model = folder.join(name);
-        fs::create_dir(&model).unwrap();
-        for entry in fs::read_dir(&source).unwrap() {
-            let path = entry.unwrap().path();
-            if !path.to_str().unwrap().contains(".safetensors") {
-                fs::copy(&path, model.join(path.file_name().unwrap())).unwrap();
-            }
-        }
-        write(&model.join("model.safetensors"), &tensors);
-        if name == "quantised" {
-            let path = model.join("config.json");
-            let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-            json["quantization_config"] = config.clone();
-            fs::write(&path, json.to_string()).unwrap();
-        }
-        model
-    })
-}
 
 /// Compares the answers of a quantised checkpoint with those of its values; `label` is what `inspect` calls it.
 fn check(config: &Value, label: &str, with: impl Fn(&str, [usize; 2], &[f32]) -> Quantised) {

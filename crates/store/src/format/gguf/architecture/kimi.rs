@@ -6,7 +6,7 @@
 use serde_json::{Map, json};
 
 use super::Entries;
-use super::latent::{rows, shortest};
+use super::latent::{normalised, rows, scaled_groups};
 use crate::format::config::keys;
 use crate::format::error::FormatError;
 use crate::format::gguf::metadata::Metadata;
@@ -19,22 +19,9 @@ pub(super) fn enter(entries: &mut Entries<'_>, trunk: usize) -> Result<(), Forma
     let gating = entries.key("expert_gating_func");
     entries.metadata.required(&gating, Metadata::unsigned)?;
     entries.count(&keys::NUM_SHARED_EXPERTS, "expert_shared_count", true)?;
-    for (key, name, absent) in [
-        (&keys::FIRST_K_DENSE_REPLACE, "leading_dense_block_count", 0),
-        (&keys::NUM_EXPERT_GROUP, "expert_group_count", 1),
-        (&keys::TOPK_GROUP, "expert_group_used_count", 1),
-    ] {
-        let found = entries.size(name)?.filter(|&found| found > 0).unwrap_or(absent);
-        entries.enter(key, entries.key(name), found.into());
-    }
-    let key = entries.key("expert_weights_scale");
-    let scale = entries.metadata.number(&key)?.filter(|&scale| scale != 0.0).unwrap_or(1.0);
-    entries.enter(&keys::ROUTED_SCALING_FACTOR, key, shortest(scale));
+    scaled_groups(entries, &keys::NUM_EXPERT_GROUP)?;
     // The runtime of this format divides whether the key is there or not.
-    let key = entries.key("expert_weights_norm");
-    let normalised = entries.metadata.flag(&key)?.unwrap_or(true);
-    entries.enter(&keys::MOE_RENORMALIZE, key, normalised.into());
-    Ok(())
+    normalised(entries, &keys::MOE_RENORMALIZE, true)
 }
 
 /// Which layers the delta rule mixes, and its sizes, as the object that a configuration has.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Entries, Found, stretched};
 use crate::format::Family;
-use crate::format::config::keys;
+use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
 use crate::format::gguf::metadata::Metadata;
 
@@ -87,20 +87,45 @@ pub(super) fn rows(entries: &mut Entries<'_>) -> Result<(), FormatError> {
 
 /// Layers without experts, groups of experts, and what their weights are multiplied by.
 pub(super) fn router(entries: &mut Entries<'_>) -> Result<(), FormatError> {
-    for (key, name, absent) in [
-        (&keys::FIRST_K_DENSE_REPLACE, "leading_dense_block_count", 0),
-        (&keys::N_GROUP, "expert_group_count", 1),
-        (&keys::TOPK_GROUP, "expert_group_used_count", 1),
-    ] {
-        let found = entries.size(name)?.filter(|&found| found > 0).unwrap_or(absent);
-        entries.enter(key, entries.key(name), found.into());
-    }
+    scaled_groups(entries, &keys::N_GROUP)?;
+    normalised(entries, &keys::NORM_TOPK_PROB, false)
+}
+
+/// The same but for whether weights are divided by their sum; a configuration has the number of groups as `groups`.
+pub(super) fn scaled_groups<K>(
+    entries: &mut Entries<'_>,
+    groups: &Key<K>,
+) -> Result<(), FormatError> {
+    positive(entries, &keys::FIRST_K_DENSE_REPLACE, "leading_dense_block_count", 0)?;
+    positive(entries, groups, "expert_group_count", 1)?;
+    positive(entries, &keys::TOPK_GROUP, "expert_group_used_count", 1)?;
     let key = entries.key("expert_weights_scale");
     let scale = entries.metadata.number(&key)?.filter(|&scale| scale != 0.0).unwrap_or(1.0);
     entries.enter(&keys::ROUTED_SCALING_FACTOR, key, shortest(scale));
+    Ok(())
+}
+
+/// Whether weights are divided by their sum, which a configuration has as `to`.
+pub(super) fn normalised<K>(
+    entries: &mut Entries<'_>,
+    to: &Key<K>,
+    absent: bool,
+) -> Result<(), FormatError> {
     let key = entries.key("expert_weights_norm");
-    let normalised = entries.metadata.flag(&key)?.unwrap_or(false);
-    entries.enter(&keys::NORM_TOPK_PROB, key, normalised.into());
+    let found = entries.metadata.flag(&key)?.unwrap_or(absent);
+    entries.enter(to, key, found.into());
+    Ok(())
+}
+
+/// Takes a number for which zero is as good as absent.
+fn positive<K>(
+    entries: &mut Entries<'_>,
+    to: &Key<K>,
+    name: &str,
+    absent: u64,
+) -> Result<(), FormatError> {
+    let found = entries.size(name)?.filter(|&found| found > 0).unwrap_or(absent);
+    entries.enter(to, entries.key(name), found.into());
     Ok(())
 }
 

@@ -381,7 +381,7 @@ impl Stages {
         }
     }
 
-    /// [`Backend::keep_first`].
+    /// [`SequenceDevice::keep_first`].
     ///
     /// # Errors
     /// There was no such run.
@@ -392,17 +392,19 @@ impl Stages {
         }
     }
 
-    /// [`Backend::draft`]; nothing of several stages, which have no head.
+    /// [`Drafting::draft`]; nothing of several stages, which have no head.
     pub fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
-        if let Inner::One(stage) = &mut self.inner {
-            stage.backend.draft(sequence, token, most, drafts);
+        if let Inner::One(stage) = &mut self.inner
+            && let Some(head) = stage.backend.drafting()
+        {
+            head.draft(sequence, token, most, drafts);
         }
     }
 
-    /// [`Backend::draft_logits`]; empty of several stages.
+    /// [`Drafting::draft_logits`]; empty of several stages.
     pub fn draft_logits(&mut self) -> &[f32] {
         match &mut self.inner {
-            Inner::One(stage) => stage.backend.draft_logits(),
+            Inner::One(stage) => stage.backend.drafting().map_or(&[], |head| head.draft_logits()),
             Inner::Several(_) => &[],
         }
     }
@@ -421,10 +423,14 @@ impl Stages {
 
 /// What follows from a batch: asked of the last stage.
 impl Stages {
-    /// [`Backend::expect_rows`].
+    /// [`Ranking::expect_rows`].
     pub fn expect_rows(&mut self, rows: &[usize]) {
         match &mut self.inner {
-            Inner::One(stage) => stage.backend.expect_rows(rows),
+            Inner::One(stage) => {
+                if let Some(ranking) = stage.backend.ranking() {
+                    ranking.expect_rows(rows);
+                }
+            }
             Inner::Several(pipeline) => {
                 // What it expects is no promise; a stage that cannot be asked says so when its logits are.
                 let pending = pipeline.ask_head(HeadCommand::Expect(rows.to_vec()));
@@ -467,7 +473,7 @@ impl Stages {
         }
     }
 
-    /// [`Backend::most_likely`].
+    /// [`Ranking::most_likely`]; `None` where the device gives logits alone.
     pub(crate) fn most_likely(
         &mut self,
         token: usize,
@@ -475,7 +481,7 @@ impl Stages {
         head: MatrixId,
     ) -> Option<Result<u32, EngineError>> {
         if let Inner::One(stage) = &mut self.inner {
-            return stage.backend.most_likely(token, norm, head);
+            return stage.backend.ranking().map(|it| it.most_likely(token, norm, head));
         }
         if self.ranks[0] == Some(false) {
             return None;
@@ -490,7 +496,7 @@ impl Stages {
         chosen.transpose()
     }
 
-    /// [`Backend::rank`].
+    /// [`Ranking::rank`].
     pub(crate) fn rank(
         &mut self,
         token: usize,
@@ -500,7 +506,7 @@ impl Stages {
         out: &mut Ranked,
     ) -> Option<Result<(), EngineError>> {
         if let Inner::One(stage) = &mut self.inner {
-            return stage.backend.rank(token, norm, head, wanted, out);
+            return stage.backend.ranking()?.rank(token, norm, head, wanted, out);
         }
         let known = 1 + usize::from(wanted == Wanted::Top);
         if self.ranks[known] == Some(false) {
@@ -516,7 +522,7 @@ impl Stages {
         ranked.transpose().map(|ranked| ranked.map(|own| *out = own))
     }
 
-    /// [`Backend::ranked_logits`].
+    /// [`Ranking::ranked_logits`].
     ///
     /// # Errors
     /// The device failed, or ranks nothing.
@@ -526,7 +532,8 @@ impl Stages {
         out: &mut [f32],
     ) -> Result<(), EngineError> {
         if let Inner::One(stage) = &mut self.inner {
-            return stage.backend.ranked_logits(start, out);
+            let ranking = stage.backend.ranking().ok_or_else(command::ranks_nothing)?;
+            return ranking.ranked_logits(start, out);
         }
         let count = out.len();
         match self.on_last(HeadCommand::RankedLogits { start, count })? {

@@ -14,9 +14,9 @@ pub mod cpu;
 pub mod cuda;
 pub mod gpu;
 mod ngram_rows;
+mod parts;
 mod prepared;
 
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +29,11 @@ use crate::model::config::{ModelConfig, Sees};
 use crate::model::program::{Program, Stage};
 pub use crate::model::register::Register;
 use crate::weights::{MatrixId, TableId, VectorId};
-use text::sampling::{Ranked, Wanted};
 
 pub use crate::sequences::{
     PAGE_TOKENS, Room, Run, SequenceId, Sequences, Snapshot, SnapshotPart, Suspended,
 };
+pub use parts::{Crossing, Drafting, Incoming, LayerBorder, Ranking, SequenceDevice};
 pub use prepared::Listing;
 
 /// What the tokens of a batch are. Devices may compute the two in different ways, and with different bits.
@@ -42,7 +42,7 @@ pub enum Purpose {
     /// Given text: prompts, and what is scored.
     Prompt,
     /// The next token of each of several answers, each with drafts of the tokens behind it where the device computes
-    /// rounds ([`Backend::round_tokens`]): every run is a sequence's only one.
+    /// rounds ([`BatchRules::round_tokens`]): every run is a sequence's only one.
     Answers,
 }
 
@@ -70,9 +70,6 @@ impl Cancel for Uncancelled {
 
 /// What a device says that has no models without a norm before the head.
 const NORM_BEFORE_HEAD: &str = "models without a norm before the head are refused";
-
-/// What a device says that cannot compute a range of layers.
-const WHOLE_MODELS: &str = "this device computes whole models only";
 
 /// Whether no layers are asked for, but what is behind the last: the norm and the head.
 fn is_head_alone(layers: &Range<usize>, config: &ModelConfig) -> bool {
@@ -110,36 +107,6 @@ fn check_batch(runs: &[Run<'_>], limit: usize, vocabulary: usize) -> Result<(), 
         return Err(EngineError::Request(found));
     }
     Ok(())
-}
-
-/// What a device leaves to the next of a step that it still computes: the next one goes on behind it, and its thread
-/// waits for neither. Devices of one kind understand each other's.
-#[derive(Clone)]
-pub struct Crossing(Arc<dyn Any + Send + Sync>);
-
-/// What the device before leaves of a batch.
-#[derive(Clone, Copy)]
-pub enum Incoming<'a> {
-    /// The residual stream.
-    Values(&'a [f32]),
-    /// Of a step that it still computes.
-    Ahead(&'a Crossing),
-}
-
-impl<'a> Incoming<'a> {
-    /// Of a device that cannot wait for another.
-    ///
-    /// # Errors
-    /// The device before still computes it.
-    fn values(self) -> Result<&'a [f32], EngineError> {
-        match self {
-            Self::Values(values) => Ok(values),
-            Self::Ahead(_) => {
-                let found = "this device cannot wait for the one before it".to_owned();
-                Err(EngineError::Request(found))
-            }
-        }
-    }
 }
 
 /// What batches a device takes, and what of them shows in bits.
@@ -181,7 +148,7 @@ impl BatchRules {
 }
 
 /// A device that runs models, or a range of a model's layers ([`crate::stages`]). Layers have the model's numbers.
-pub trait Backend {
+pub trait Backend: SequenceDevice + LayerBorder {
     /// Asked once on the thread that calls every other operation from here on, where that is not the thread that made
     /// the device.
     ///
@@ -191,66 +158,13 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Makes an empty sequence.
-    ///
-    /// # Errors
-    /// All sequences that the plan allows exist already.
-    fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
-    /// What is known of the sequences without asking the device.
-    fn sequences(&self) -> &Sequences;
-    /// As [`Backend::sequences`], to change it.
-    fn sequences_mut(&mut self) -> &mut Sequences;
-
-    /// The point where the sequence is.
-    ///
-    /// # Errors
-    /// There is no room, or the device failed.
-    fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
-    /// Sets `sequence` to a point of any sequence of this backend; what it held is forgotten.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart)
-    -> Result<(), EngineError>;
     /// What batches may be: the same whatever the device has computed.
     fn rules(&self) -> BatchRules {
         BatchRules::default()
     }
-    /// Keeps the first `tokens` of the last batch's run of `sequence`, which was a run of several tokens of an answer:
-    /// the sequence is as if the others had never been there. Once, before anything else is done with the sequence.
-    ///
-    /// # Errors
-    /// There was no such run.
-    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
-        let _ = (sequence, tokens);
-        Err(EngineError::Request("this device computes no rounds".to_owned()))
-    }
-
-    /// Appends to `drafts` at most `most` tokens that the model's head guesses behind `token`, which is drawn and not
-    /// yet part of `sequence`. Nothing without a head. No batch is in progress; logits of the last may still be asked
-    /// for.
-    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
-        let _ = (sequence, token, most, drafts);
-    }
-
-    /// Logits of the last draft, of as many tokens as drafts are chosen from; empty without one.
-    fn draft_logits(&mut self) -> &[f32] {
-        &[]
-    }
-
-    /// Puts the batch in progress aside, between two layers, so that another can run; `None` where the device
-    /// has to finish it first.
-    fn suspend(&mut self) -> Option<Suspended> {
-        None
-    }
-    /// Goes on with a batch that was put aside; no other is in progress.
-    ///
-    /// # Errors
-    /// The device failed.
-    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
-        let _ = suspended;
-        Err(EngineError::Request("this device cannot put a batch aside".to_owned()))
-    }
+    /// Turns a model's operations into launches. Asked once, before the first batch, of a device that serves all of
+    /// them ([`Program::check`]).
+    fn prepare(&mut self, program: Arc<Program>);
 
     /// Starts a batch: checks it against the plan and makes room in the sequences' caches.
     ///
@@ -262,47 +176,8 @@ pub trait Backend {
     fn expect_given(&mut self, layers: &[(LayerId, TableId)]) {
         let _ = layers;
     }
-    /// The batch in progress, or one put aside, stops before `layer`: what was read ahead for that is not needed.
-    fn give_up(&mut self, layer: LayerId) {
-        let _ = layer;
-    }
-    /// Says whether the files behind mapped weights are what they were; asked before a result is handed on.
-    ///
-    /// # Errors
-    /// The file that was cut or written to: what was computed from it is wrong.
-    fn check_files(&self) -> Result<(), EngineError> {
-        Ok(())
-    }
-    /// Ends the batch: its tokens are now part of their sequences.
-    fn commit(&mut self);
     /// `Residual` = rows of `table` for the batch's tokens.
     fn embed(&mut self, table: MatrixId);
-    /// Copies `Residual` of the batch in progress to `to`: all that a layer leaves to the next. For a device behind
-    /// this one, which computes the layers that follow.
-    ///
-    /// # Errors
-    /// The device failed, or computes whole models only.
-    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
-        let _ = to;
-        Err(EngineError::Request(WHOLE_MODELS.to_owned()))
-    }
-    /// Sets `Residual` of the batch in progress to what the device before this one left, or leaves: what follows in
-    /// this batch runs behind it.
-    ///
-    /// # Errors
-    /// As [`Backend::read_residual`].
-    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
-        let _ = from;
-        Err(EngineError::Request(WHOLE_MODELS.to_owned()))
-    }
-    /// What the step just ended by [`Backend::commit`] will leave, where the device behind can wait for it by itself.
-    /// Such a step may still fail: [`Backend::read_residual`] says so.
-    fn residual_ahead(&mut self) -> Option<Crossing> {
-        None
-    }
-    /// Turns a model's operations into launches. Asked once, before the first batch, of a device that serves all of
-    /// them ([`Program::check`]).
-    fn prepare(&mut self, program: Arc<Program>);
     /// Runs a stage of a layer. `cancel` is asked while experts are awaited: reads that have not begun are then given
     /// up.
     ///
@@ -314,6 +189,12 @@ pub trait Backend {
         stage: Stage,
         cancel: &dyn Cancel,
     ) -> Result<(), EngineError>;
+    /// The batch in progress, or one put aside, stops before `layer`: what was read ahead for that is not needed.
+    fn give_up(&mut self, layer: LayerId) {
+        let _ = layer;
+    }
+    /// Ends the batch: its tokens are now part of their sequences.
+    fn commit(&mut self);
 
     /// Logits `[tokens.len(), vocabulary]` of the given tokens of the batch (indices into it).
     ///
@@ -325,50 +206,24 @@ pub trait Backend {
         norm: Option<VectorId>,
         head: MatrixId,
     ) -> Result<&mut [f32], EngineError>;
-
-    /// The most likely next token after one token of the batch, chosen on the device so that only its id
-    /// crosses the bus; ties go to the lowest id. `None` where the device gives logits alone.
-    fn most_likely(
-        &mut self,
-        token: usize,
-        norm: Option<VectorId>,
-        head: MatrixId,
-    ) -> Option<Result<u32, EngineError>> {
-        let _ = (token, norm, head);
+    /// Choosing of next tokens, where the device can.
+    fn ranking(&mut self) -> Option<&mut dyn Ranking> {
+        None
+    }
+    /// Guessing of tokens behind the next, where the device has the model's head for that.
+    fn drafting(&mut self) -> Option<&mut dyn Drafting> {
         None
     }
 
-    /// Says after which tokens of the batch next ones will be drawn one by one: their logits may be computed together.
-    fn expect_rows(&mut self, rows: &[usize]) {
-        let _ = rows;
-    }
-
-    /// What a sampler wants of the logits after one token of the batch, into `out`, ranked on the device so that the
-    /// row does not cross the bus. `None` where the device gives logits alone.
-    fn rank(
-        &mut self,
-        token: usize,
-        norm: Option<VectorId>,
-        head: MatrixId,
-        wanted: Wanted,
-        out: &mut Ranked,
-    ) -> Option<Result<(), EngineError>> {
-        let _ = (token, norm, head, wanted, out);
-        None
-    }
-
-    /// Logits of the row that was ranked last, from token `start` on.
+    /// Says whether the files behind mapped weights are what they were; asked before a result is handed on.
     ///
     /// # Errors
-    /// The device failed, or ranks nothing.
-    fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError> {
-        let _ = (start, out);
-        Err(EngineError::Request("this device ranks no tokens".to_owned()))
+    /// The file that was cut or written to: what was computed from it is wrong.
+    fn check_files(&self) -> Result<(), EngineError> {
+        Ok(())
     }
-
     /// Everything counted about experts since the model was loaded.
     fn counters(&self) -> StoreCounters;
-
     /// Makes the device as good as new after a panic out of any of its operations: the batch in progress is forgotten,
     /// and every sequence but those of `live`, which no operation of that batch may have changed. What was suspended
     /// stays.

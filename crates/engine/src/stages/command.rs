@@ -47,15 +47,15 @@ pub(super) struct HeadPlace {
 /// Asked of the stage that has the head.
 #[derive(Clone, Debug)]
 pub(super) enum HeadCommand {
-    /// [`crate::backend::Backend::expect_rows`].
+    /// [`crate::backend::Ranking::expect_rows`].
     Expect(Vec<usize>),
     /// [`crate::backend::Backend::logits`] of these tokens, into a buffer; whether nothing more is asked.
     Logits { place: HeadPlace, tokens: Vec<usize>, last: bool, into: Vec<f32> },
-    /// [`crate::backend::Backend::most_likely`] after a token.
+    /// [`crate::backend::Ranking::most_likely`] after a token.
     MostLikely { place: HeadPlace, token: usize },
-    /// [`crate::backend::Backend::rank`] after a token, into a buffer.
+    /// [`crate::backend::Ranking::rank`] after a token, into a buffer.
     Rank { place: HeadPlace, token: usize, wanted: Wanted, into: Ranked },
-    /// [`crate::backend::Backend::ranked_logits`]: so many from a token on.
+    /// [`crate::backend::Ranking::ranked_logits`]: so many from a token on.
     RankedLogits { start: usize, count: usize },
 }
 
@@ -133,7 +133,9 @@ impl HeadCommand {
         let backend = worker.head(ticket)?;
         Ok(match self {
             Self::Expect(rows) => {
-                backend.expect_rows(&rows);
+                if let Some(ranking) = backend.ranking() {
+                    ranking.expect_rows(&rows);
+                }
                 Reply::Done
             }
             Self::Logits { place: HeadPlace { norm, head }, tokens, last, mut into } => {
@@ -145,17 +147,25 @@ impl HeadCommand {
                 Reply::Rows(into)
             }
             Self::MostLikely { place: HeadPlace { norm, head }, token } => {
-                Reply::Chosen(backend.most_likely(token, norm, head).transpose()?)
+                let chosen = backend.ranking().map(|it| it.most_likely(token, norm, head));
+                Reply::Chosen(chosen.transpose()?)
             }
             Self::Rank { place: HeadPlace { norm, head }, token, wanted, mut into } => {
-                let ranked = backend.rank(token, norm, head, wanted, &mut into).transpose()?;
-                Reply::Ranked(ranked.map(|()| into))
+                let ranked = backend.ranking();
+                let ranked = ranked.and_then(|it| it.rank(token, norm, head, wanted, &mut into));
+                Reply::Ranked(ranked.transpose()?.map(|()| into))
             }
             Self::RankedLogits { start, count } => {
                 let mut own = vec![0.0; count];
-                backend.ranked_logits(start, &mut own)?;
+                let ranking = backend.ranking().ok_or_else(ranks_nothing)?;
+                ranking.ranked_logits(start, &mut own)?;
                 Reply::Rows(own)
             }
         })
     }
+}
+
+/// What a device says that is asked for logits of a ranked row and ranks none.
+pub(super) fn ranks_nothing() -> EngineError {
+    EngineError::Request("this device ranks no tokens".to_owned())
 }

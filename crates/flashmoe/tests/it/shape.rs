@@ -220,12 +220,19 @@ fn circles() -> Vec<String> {
     pairs.filter(|(a, b)| a < b && mutual(a, b)).map(|(a, b)| format!("{a} and {b}")).collect()
 }
 
-/// Methods of the trait that a device implements.
-fn device_methods() -> usize {
-    let code = code_of(&read("crates/engine/src/backend/mod.rs"));
-    let start = code.find("pub trait Backend").expect("the trait of devices");
+/// Methods of a trait that a device implements.
+fn device_methods(file: &str, name: &str) -> usize {
+    let code = code_of(&read(&format!("crates/engine/src/backend/{file}")));
+    let start = code.find(&format!("pub trait {name}")).expect("a trait of devices");
     let body = start + code[start..].find('{').expect("its body");
     functions(&code[body..closed(code.as_bytes(), body)]).len()
+}
+
+/// Methods of all traits of devices: what each computes, and its parts.
+fn all_device_methods() -> usize {
+    let parts = ["SequenceDevice", "LayerBorder", "Ranking", "Drafting"];
+    let parts = parts.iter().map(|name| device_methods("parts.rs", name)).sum::<usize>();
+    device_methods("mod.rs", "Backend") + parts
 }
 
 /// Binaries that `cargo test --workspace` links: of each crate its unit tests, unless it has none, and each file or
@@ -320,7 +327,13 @@ fn the_sources_keep_their_shape() {
             limit: 7,
             wanted: 10,
         },
-        Measure { name: "methods of a device", found: device_methods(), limit: 30, wanted: 20 },
+        Measure {
+            name: "methods of the device trait",
+            found: device_methods("mod.rs", "Backend"),
+            limit: 15,
+            wanted: 20,
+        },
+        Measure { name: "with its parts", found: all_device_methods(), limit: 32, wanted: 32 },
         Measure {
             name: "pairs of the engine's modules that name each other",
             found: circles.len(),

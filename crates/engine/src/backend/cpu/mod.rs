@@ -52,8 +52,8 @@ pub use self::state::KvGrowth;
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::{
-    Backend, BatchRules, Cancel, Incoming, PAGE_TOKENS, Purpose, Register, Run, SequenceId,
-    Sequences, SnapshotPart, Suspended,
+    Backend, BatchRules, Cancel, Drafting, Incoming, LayerBorder, PAGE_TOKENS, Purpose, Register,
+    Run, SequenceDevice, SequenceId, Sequences, SnapshotPart, Suspended,
 };
 use crate::EngineError;
 use crate::model::config::{DeltaConfig, HeadOrder, ModelConfig};
@@ -250,7 +250,7 @@ fn delta_shape(config: &DeltaConfig) -> DeltaShape {
     }
 }
 
-impl Backend for CpuBackend {
+impl SequenceDevice for CpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         let (sequences, memory) = self.sequences.split();
         let created = sequences.create(memory)?;
@@ -266,29 +266,11 @@ impl Backend for CpuBackend {
         &mut self.sequences
     }
 
-    fn rules(&self) -> BatchRules {
-        let cut_tokens = match self.options.delta_form {
-            _ if self.config.delta.is_none() => 1,
-            DeltaForm::Step => 1,
-            DeltaForm::Chunked => usize::MAX,
-        };
-        let round_tokens = self.options.round_tokens.min(self.sequences.round_tokens());
-        BatchRules { cut_tokens, round_tokens, ..BatchRules::default() }
-    }
-
     fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
         let (sequences, memory) = self.sequences.split();
         sequences.keep_first(memory, sequence, tokens)?;
         self.sequences.cut_tails(sequence, tokens);
         Ok(())
-    }
-
-    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
-        self.run_draft(sequence, token, most, drafts);
-    }
-
-    fn draft_logits(&mut self) -> &[f32] {
-        self.head.as_ref().map_or(&[], HeadScratch::logits)
     }
 
     fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError> {
@@ -328,6 +310,18 @@ impl Backend for CpuBackend {
         self.ngram_rows.forget();
         self.registers.get_mut(Register::Residual).copy_from_slice(&residual);
         Ok(())
+    }
+}
+
+impl Backend for CpuBackend {
+    fn rules(&self) -> BatchRules {
+        let cut_tokens = match self.options.delta_form {
+            _ if self.config.delta.is_none() => 1,
+            DeltaForm::Step => 1,
+            DeltaForm::Chunked => usize::MAX,
+        };
+        let round_tokens = self.options.round_tokens.min(self.sequences.round_tokens());
+        BatchRules { cut_tokens, round_tokens, ..BatchRules::default() }
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
@@ -378,18 +372,6 @@ impl Backend for CpuBackend {
             }
             others.chunks_exact_mut(hidden).for_each(|other| other.copy_from_slice(first));
         });
-    }
-
-    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
-        to.clear();
-        to.extend_from_slice(self.registers.get(Register::Residual));
-        Ok(())
-    }
-
-    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
-        let from = from.values()?;
-        self.registers.get_mut(Register::Residual).copy_from_slice(from);
-        Ok(())
     }
 
     fn prepare(&mut self, program: Arc<Program>) {
@@ -452,5 +434,33 @@ impl Backend for CpuBackend {
 
     fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
         self.run_recover(live)
+    }
+
+    fn drafting(&mut self) -> Option<&mut dyn Drafting> {
+        Some(self)
+    }
+}
+
+impl LayerBorder for CpuBackend {
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        to.clear();
+        to.extend_from_slice(self.registers.get(Register::Residual));
+        Ok(())
+    }
+
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        let from = from.values()?;
+        self.registers.get_mut(Register::Residual).copy_from_slice(from);
+        Ok(())
+    }
+}
+
+impl Drafting for CpuBackend {
+    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        self.run_draft(sequence, token, most, drafts);
+    }
+
+    fn draft_logits(&mut self) -> &[f32] {
+        self.head.as_ref().map_or(&[], HeadScratch::logits)
     }
 }

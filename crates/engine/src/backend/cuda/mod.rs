@@ -81,8 +81,8 @@ pub use self::weights::{check_model, check_rounds};
 use self::windows::Windows;
 use super::prepared::Prepared;
 use super::{
-    Backend, BatchRules, Cancel, Crossing, Incoming, Purpose, Register, Run, SequenceId,
-    SnapshotPart, Suspended,
+    Backend, BatchRules, Cancel, Crossing, Drafting, Incoming, LayerBorder, Purpose, Ranking,
+    Register, Run, SequenceDevice, SequenceId, SnapshotPart, Suspended,
 };
 use crate::EngineError;
 use crate::model::config::ModelConfig;
@@ -277,7 +277,7 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-impl Backend for CudaBackend {
+impl SequenceDevice for CudaBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.settle()?;
         let (sequences, mut memory) = self.sequences_in();
@@ -308,6 +308,21 @@ impl Backend for CudaBackend {
         self.return_to(sequence, snapshot)
     }
 
+    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.keep_first(&mut memory, sequence, tokens)
+    }
+
+    fn suspend(&mut self) -> Option<Suspended> {
+        self.put_aside()
+    }
+
+    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        self.take_up(suspended)
+    }
+}
+
+impl Backend for CudaBackend {
     fn rules(&self) -> BatchRules {
         // Where no record comes from a disk, a joint batch ends in the time of a few steps.
         let few = self.options.batch_tokens.min(launch::FEW_TOKENS);
@@ -321,33 +336,6 @@ impl Backend for CudaBackend {
             // As the driver does where nothing has to be served.
             spins: true,
         }
-    }
-
-    fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError> {
-        let (sequences, mut memory) = self.sequences_in();
-        sequences.keep_first(&mut memory, sequence, tokens)
-    }
-
-    fn expect_rows(&mut self, rows: &[usize]) {
-        if rows.len() <= self.sizes.logit_rows {
-            self.steps.expect_rows(rows);
-        }
-    }
-
-    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
-        self.run_draft(sequence, token, most, drafts);
-    }
-
-    fn draft_logits(&mut self) -> &[f32] {
-        self.read_draft_logits()
-    }
-
-    fn suspend(&mut self) -> Option<Suspended> {
-        self.put_aside()
-    }
-
-    fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
-        self.take_up(suspended)
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
@@ -375,21 +363,6 @@ impl Backend for CudaBackend {
             }
             this.spread()
         });
-    }
-
-    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
-        self.leave_residual(to)
-    }
-
-    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
-        match from {
-            Incoming::Values(values) => self.take_residual(values),
-            Incoming::Ahead(crossing) => self.follow_crossing(crossing),
-        }
-    }
-
-    fn residual_ahead(&mut self) -> Option<Crossing> {
-        self.leaving_ahead()
     }
 
     fn prepare(&mut self, program: Arc<Program>) {
@@ -434,13 +407,59 @@ impl Backend for CudaBackend {
         Ok(out)
     }
 
+    fn counters(&self) -> StoreCounters {
+        let mut counters = self.experts.residency.counters();
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.count(&mut counters.device.prefetched);
+        }
+        if let Some(ngrams) = &self.ngrams {
+            ngrams.count(&mut counters.rows);
+        }
+        let all = || self.sizes.key_value_bytes();
+        counters.device.cache_bytes = self.growth.as_ref().map_or_else(all, Growth::cache_bytes);
+        counters
+    }
+
+    fn ranking(&mut self) -> Option<&mut dyn Ranking> {
+        Some(self)
+    }
+
+    fn drafting(&mut self) -> Option<&mut dyn Drafting> {
+        Some(self)
+    }
+}
+
+impl LayerBorder for CudaBackend {
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        self.leave_residual(to)
+    }
+
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        match from {
+            Incoming::Values(values) => self.take_residual(values),
+            Incoming::Ahead(crossing) => self.follow_crossing(crossing),
+        }
+    }
+
+    fn residual_ahead(&mut self) -> Option<Crossing> {
+        self.leaving_ahead()
+    }
+}
+
+impl Ranking for CudaBackend {
+    fn expect_rows(&mut self, rows: &[usize]) {
+        if rows.len() <= self.sizes.logit_rows {
+            self.steps.expect_rows(rows);
+        }
+    }
+
     fn most_likely(
         &mut self,
         token: usize,
         norm: Option<VectorId>,
         head: MatrixId,
-    ) -> Option<Result<u32, EngineError>> {
-        Some(self.step_most_likely(token, norm, head))
+    ) -> Result<u32, EngineError> {
+        self.step_most_likely(token, norm, head)
     }
 
     fn rank(
@@ -458,17 +477,14 @@ impl Backend for CudaBackend {
         let row = self.steps.ranked_place * self.sizes.vocabulary;
         Ok(self.buffers.logits.read(row + start, out)?)
     }
+}
 
-    fn counters(&self) -> StoreCounters {
-        let mut counters = self.experts.residency.counters();
-        if let Some(prefetch) = &self.prefetch {
-            prefetch.count(&mut counters.device.prefetched);
-        }
-        if let Some(ngrams) = &self.ngrams {
-            ngrams.count(&mut counters.rows);
-        }
-        let all = || self.sizes.key_value_bytes();
-        counters.device.cache_bytes = self.growth.as_ref().map_or_else(all, Growth::cache_bytes);
-        counters
+impl Drafting for CudaBackend {
+    fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>) {
+        self.run_draft(sequence, token, most, drafts);
+    }
+
+    fn draft_logits(&mut self) -> &[f32] {
+        self.read_draft_logits()
     }
 }

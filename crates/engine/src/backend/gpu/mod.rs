@@ -59,8 +59,8 @@ pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
 use super::prepared::Prepared;
 use super::{
-    Backend, BatchRules, Cancel, Incoming, Purpose, Register, Run, SequenceId, SnapshotPart,
-    Suspended,
+    Backend, BatchRules, Cancel, Incoming, LayerBorder, Purpose, Ranking, Register, Run,
+    SequenceDevice, SequenceId, SnapshotPart, Suspended,
 };
 use crate::EngineError;
 use crate::model::config::ModelConfig;
@@ -223,7 +223,7 @@ impl GpuBackend {
     }
 }
 
-impl Backend for GpuBackend {
+impl SequenceDevice for GpuBackend {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.settle()?;
         self.end_step()?;
@@ -257,10 +257,6 @@ impl Backend for GpuBackend {
         self.sequences.restore(&mut memory, sequence, snapshot)
     }
 
-    fn rules(&self) -> BatchRules {
-        BatchRules { answers_replay: self.halves.is_none(), ..BatchRules::default() }
-    }
-
     fn suspend(&mut self) -> Option<Suspended> {
         let mut residual = Vec::new();
         if self.at_work {
@@ -284,6 +280,12 @@ impl Backend for GpuBackend {
         self.at_work = !residual.is_empty();
         let to = &self.registers[Register::Residual as usize];
         Ok(self.residency.device_mut().gpu.write_floats(to, 0, &residual)?)
+    }
+}
+
+impl Backend for GpuBackend {
+    fn rules(&self) -> BatchRules {
+        BatchRules { answers_replay: self.halves.is_none(), ..BatchRules::default() }
     }
 
     fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
@@ -350,30 +352,6 @@ impl Backend for GpuBackend {
         });
     }
 
-    /// Ends the step, if the batch is one, with the residual stream behind it.
-    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
-        self.settle()?;
-        let residual = self.registers[Register::Residual as usize].clone();
-        let bytes = 4 * (self.tokens * self.config.hidden) as u64;
-        let bytes = self.finish(&mut |_| Ok(()), &[(&residual, 0, bytes)])?;
-        to.clear();
-        to.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
-        self.at_work = false;
-        Ok(())
-    }
-
-    /// Before anything of the batch is recorded: what is recorded ahead begins behind it.
-    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
-        let from = from.values()?;
-        assert_eq!(from.len(), self.tokens * self.config.hidden, "stages have the same batch");
-        self.at_work = true;
-        let to = &self.registers[Register::Residual as usize];
-        let gpu = &mut self.residency.device_mut().gpu;
-        gpu.write_floats(to, 0, from)?;
-        gpu.clear_control();
-        Ok(())
-    }
-
     fn prepare(&mut self, program: Arc<Program>) {
         let shape = |id: MatrixId| Shape::from(self.trunk.matrix(id.index()));
         let facts = Facts { config: &self.config, shape: &shape };
@@ -402,14 +380,51 @@ impl Backend for GpuBackend {
         self.host_logits(tokens, (norm.expect(super::NORM_BEFORE_HEAD), head))
     }
 
+    fn counters(&self) -> StoreCounters {
+        self.all_counters()
+    }
+
+    fn ranking(&mut self) -> Option<&mut dyn Ranking> {
+        Some(self)
+    }
+}
+
+impl LayerBorder for GpuBackend {
+    /// Ends the step, if the batch is one, with the residual stream behind it.
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        self.settle()?;
+        let residual = self.registers[Register::Residual as usize].clone();
+        let bytes = 4 * (self.tokens * self.config.hidden) as u64;
+        let bytes = self.finish(&mut |_| Ok(()), &[(&residual, 0, bytes)])?;
+        to.clear();
+        to.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
+        self.at_work = false;
+        Ok(())
+    }
+
+    /// Before anything of the batch is recorded: what is recorded ahead begins behind it.
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        let from = from.values()?;
+        assert_eq!(from.len(), self.tokens * self.config.hidden, "stages have the same batch");
+        self.at_work = true;
+        let to = &self.registers[Register::Residual as usize];
+        let gpu = &mut self.residency.device_mut().gpu;
+        gpu.write_floats(to, 0, from)?;
+        gpu.clear_control();
+        Ok(())
+    }
+}
+
+impl Ranking for GpuBackend {
     fn most_likely(
         &mut self,
         token: usize,
         norm: Option<VectorId>,
         head: MatrixId,
-    ) -> Option<Result<u32, EngineError>> {
+    ) -> Result<u32, EngineError> {
         let norm = norm.expect(super::NORM_BEFORE_HEAD);
-        Some(self.settle().and_then(|()| self.drawn(token, (norm, head))))
+        self.settle()?;
+        self.drawn(token, (norm, head))
     }
 
     /// The sums that are drawn from are the host's ([`draw`]).
@@ -425,7 +440,7 @@ impl Backend for GpuBackend {
         top.then(|| self.settle().and_then(|()| self.ranked(token, (norm, head), out)))
     }
 
-    fn counters(&self) -> StoreCounters {
-        self.all_counters()
+    fn ranked_logits(&mut self, _: usize, _: &mut [f32]) -> Result<(), EngineError> {
+        Err(EngineError::Request("this device leaves no logits of what it ranks".to_owned()))
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use engine::EngineError;
 use engine::backend::{
-    Backend, BatchRules, Cancel, Incoming, Purpose, Run, SequenceId, Sequences, SnapshotPart,
-    Suspended,
+    Backend, BatchRules, Cancel, Incoming, LayerBorder, Purpose, Ranking, Run, SequenceDevice,
+    SequenceId, Sequences, SnapshotPart, Suspended,
 };
 use engine::model::program::{Program, Stage};
 use engine::weights::{MatrixId, TableId, VectorId};
@@ -141,13 +141,14 @@ impl Drop for Faulty {
     }
 }
 
-/// Operations that are passed on, with a place for a panic before and after each.
+/// Operations that are passed on to a part of the device, with a place for a panic before and after each.
 macro_rules! operations {
-    ($(fn $name:ident(&mut self $(, $value:ident: $kind:ty)*) $(-> $result:ty)?;)*) => {$(
+    ($part:ident: $(fn $name:ident(&mut self $(, $value:ident: $kind:ty)*) $(-> $result:ty)?;)*) => {$(
         fn $name(&mut self $(, $value: $kind)*) $(-> $result)? {
-            self.trip.at(stringify!($name), When::Before);
-            let result = self.inner.$name($($value),*);
-            self.trip.at(stringify!($name), When::After);
+            let trip = Arc::clone(&self.trip);
+            trip.at(stringify!($name), When::Before);
+            let result = self.$part().$name($($value),*);
+            trip.at(stringify!($name), When::After);
             result
         }
     )*};
@@ -163,6 +164,16 @@ macro_rules! questions {
     )*};
 }
 
+impl Faulty {
+    fn device(&mut self) -> &mut Device {
+        &mut self.inner
+    }
+
+    fn ranks(&mut self) -> &mut dyn Ranking {
+        self.inner.ranking().expect("it is asked for where there is one")
+    }
+}
+
 impl Backend for Faulty {
     fn rules(&self) -> BatchRules {
         self.trip.at("rules", When::Before);
@@ -170,32 +181,24 @@ impl Backend for Faulty {
         BatchRules { joint_tokens: self.joint.unwrap_or(rules.joint_tokens), ..rules }
     }
 
-    operations! {
-        fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
-        fn sequences_mut(&mut self) -> &mut Sequences;
-        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
-        fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError>;
-        fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError>;
-        fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError>;
-        fn suspend(&mut self) -> Option<Suspended>;
-        fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
+    operations! { device:
         fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError>;
         fn expect_given(&mut self, layers: &[(LayerId, TableId)]);
         fn give_up(&mut self, layer: LayerId);
         fn commit(&mut self);
-        fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError>;
         fn embed(&mut self, table: MatrixId);
         fn logits(&mut self, tokens: &[usize], norm: Option<VectorId>, head: MatrixId)
             -> Result<&mut [f32], EngineError>;
-        fn most_likely(&mut self, token: usize, norm: Option<VectorId>, head: MatrixId)
-            -> Option<Result<u32, EngineError>>;
-        fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError>;
     }
 
     questions! {
-        fn sequences(&self) -> &Sequences;
         fn check_files(&self) -> Result<(), EngineError>;
         fn counters(&self) -> StoreCounters;
+    }
+
+    fn ranking(&mut self) -> Option<&mut dyn Ranking> {
+        self.inner.ranking()?;
+        Some(self)
     }
 
     fn prepare(&mut self, program: Arc<Program>) {
@@ -227,22 +230,42 @@ impl Backend for Faulty {
         Ok(())
     }
 
-    fn rank(
-        &mut self,
-        token: usize,
-        norm: Option<VectorId>,
-        head: MatrixId,
-        wanted: Wanted,
-        out: &mut Ranked,
-    ) -> Option<Result<(), EngineError>> {
-        self.trip.at("rank", When::Before);
-        let ranked = self.inner.rank(token, norm, head, wanted, out);
-        self.trip.at("rank", When::After);
-        ranked
-    }
-
     fn recover(&mut self, live: &[SequenceId]) -> Result<(), EngineError> {
         self.trip.at("recover", When::Before);
         self.inner.recover(live)
+    }
+}
+
+impl SequenceDevice for Faulty {
+    operations! { device:
+        fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
+        fn sequences_mut(&mut self) -> &mut Sequences;
+        fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
+        fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError>;
+        fn keep_first(&mut self, sequence: SequenceId, tokens: usize) -> Result<(), EngineError>;
+        fn suspend(&mut self) -> Option<Suspended>;
+        fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError>;
+    }
+
+    questions! {
+        fn sequences(&self) -> &Sequences;
+    }
+}
+
+impl LayerBorder for Faulty {
+    operations! { device:
+        fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError>;
+        fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError>;
+    }
+}
+
+impl Ranking for Faulty {
+    operations! { ranks:
+        fn expect_rows(&mut self, rows: &[usize]);
+        fn most_likely(&mut self, token: usize, norm: Option<VectorId>, head: MatrixId)
+            -> Result<u32, EngineError>;
+        fn rank(&mut self, token: usize, norm: Option<VectorId>, head: MatrixId, wanted: Wanted, out: &mut Ranked)
+            -> Option<Result<(), EngineError>>;
+        fn ranked_logits(&mut self, start: usize, out: &mut [f32]) -> Result<(), EngineError>;
     }
 }

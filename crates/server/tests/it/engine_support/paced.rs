@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use engine::EngineError;
 use engine::backend::{
-    Backend, Cancel, Incoming, Purpose, Run, SequenceId, Sequences, SnapshotPart, Suspended,
+    Backend, Cancel, Incoming, LayerBorder, Purpose, Run, SequenceDevice, SequenceId, Sequences,
+    SnapshotPart, Suspended,
 };
 use engine::model::program::{Program, Stage};
 use engine::weights::{MatrixId, VectorId};
@@ -49,22 +50,7 @@ struct Paced {
     due: bool,
 }
 
-impl Backend for Paced {
-    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
-        self.due = true;
-        self.inner.begin(runs, purpose)
-    }
-
-    fn run_stage(&mut self, _: LayerId, _: Stage, _: &dyn Cancel) -> Result<(), EngineError> {
-        if std::mem::take(&mut self.due) {
-            let busy = self.pace.busy.fetch_add(1, Ordering::SeqCst) + 1;
-            self.pace.most.fetch_max(busy, Ordering::SeqCst);
-            std::thread::sleep(self.pace.delay);
-            self.pace.busy.fetch_sub(1, Ordering::SeqCst);
-        }
-        Ok(())
-    }
-
+impl SequenceDevice for Paced {
     fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
         self.inner.create_sequence()
     }
@@ -96,6 +82,23 @@ impl Backend for Paced {
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
         self.inner.resume(suspended)
     }
+}
+
+impl Backend for Paced {
+    fn begin(&mut self, runs: &[Run<'_>], purpose: Purpose) -> Result<(), EngineError> {
+        self.due = true;
+        self.inner.begin(runs, purpose)
+    }
+
+    fn run_stage(&mut self, _: LayerId, _: Stage, _: &dyn Cancel) -> Result<(), EngineError> {
+        if std::mem::take(&mut self.due) {
+            let busy = self.pace.busy.fetch_add(1, Ordering::SeqCst) + 1;
+            self.pace.most.fetch_max(busy, Ordering::SeqCst);
+            std::thread::sleep(self.pace.delay);
+            self.pace.busy.fetch_sub(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
 
     fn commit(&mut self) {
         self.inner.commit();
@@ -103,14 +106,6 @@ impl Backend for Paced {
 
     fn embed(&mut self, table: MatrixId) {
         self.inner.embed(table);
-    }
-
-    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
-        self.inner.read_residual(to)
-    }
-
-    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
-        self.inner.write_residual(from)
     }
 
     fn prepare(&mut self, program: Arc<Program>) {
@@ -128,5 +123,15 @@ impl Backend for Paced {
 
     fn counters(&self) -> StoreCounters {
         self.inner.counters()
+    }
+}
+
+impl LayerBorder for Paced {
+    fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
+        self.inner.read_residual(to)
+    }
+
+    fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
+        self.inner.write_residual(from)
     }
 }

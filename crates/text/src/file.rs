@@ -8,6 +8,7 @@
 use super::TextError;
 use super::control::ControlToken;
 use super::decode::TokenTable;
+use super::division::Division;
 use super::merges::Merges;
 use super::pieces::{Normal, Pieces};
 use super::spaced;
@@ -73,16 +74,14 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
         let problem = "is not true: characters without a token could not be encoded";
         return Err(TextError::tokenizer("model.byte_fallback", problem));
     }
-    let (normal, pre_tokenizer, spelled, unmatched) = if is_spaced {
+    let (normal, division, spelled, unmatched) = if is_spaced {
         spaced::check_steps(file.pre_tokenizer, file.decoder)?;
         let spelled = spaced::spell(&model.vocab, size)?;
-        (Normal::Spaced, None, spelled, spaced::unspell(&mut added))
+        (Normal::Spaced, Division::default(), spelled, spaced::unspell(&mut added))
     } else {
-        // The library compiles expressions here.
-        let (normal, steps) = guarded("pre_tokenizer", || {
-            let normalizer = steps::normalizer(file.normalizer)?;
-            Ok((Normal::of(normalizer), Some(steps::pre_tokenizer(file.pre_tokenizer)?)))
-        })?;
+        let normal = steps::normalizer(file.normalizer)?;
+        // Expressions are compiled here.
+        let steps = guarded("pre_tokenizer", || steps::pre_tokenizer(file.pre_tokenizer))?;
         steps::check_decoder(file.decoder)?;
         (normal, steps, byte_level(&model.vocab, &added)?, HashSet::new())
     };
@@ -111,7 +110,7 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
         let words = Words::new(vocabulary, Merges::new(of_byte, &merges), size)
             .with_whole_words(model.ignore_merges.unwrap_or(false))
             .with_beginnings(beginnings);
-        Pieces::new(normal, pre_tokenizer, blank.collect(), words)
+        Pieces::new(normal, division, blank.collect(), words)
     })?;
     let controls = control
         .into_iter()
@@ -120,11 +119,10 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Parts, TextError> {
     Ok(Parts { pieces, table, controls })
 }
 
-/// Runs code of the crate on data of the file; a panic there is a refusal of the file.
+/// Compiles what the file says; a panic of a library there is a refusal of the file.
 fn guarded<T>(field: &str, run: impl FnOnce() -> Result<T, TextError>) -> Result<T, TextError> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        Err(TextError::tokenizer(field, "the tokenizer library cannot process this content"))
-    })
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err(TextError::tokenizer(field, "cannot be compiled")))
 }
 
 fn is_blank(text: &str) -> bool {

@@ -161,11 +161,11 @@ impl Language {
         limit: EncodeLimit<'_>,
     ) -> Result<ChatPrompt, TextError> {
         let most = self.text_limit(limit.tokens);
-        most.map_or(Ok(()), |most| most.check(messages))?;
+        most.check(messages)?;
         if (limit.gone)() {
             return Err(TextError::Gone);
         }
-        let options = RenderOptions { bytes_max: most.map(|most| most.bytes), ..options.clone() };
+        let options = RenderOptions { bytes_max: Some(most.bytes), ..options.clone() };
         let rendered = template.render_replaying(messages, tools, &options, sampled)?;
         let (tokens, places) = self.tokenizer.encode_with_controls(&rendered, limit)?;
         // Templates open every turn with the token that opens the first.
@@ -195,16 +195,15 @@ impl Language {
     }
 
     fn check_length(&self, text: &str, limit: EncodeLimit<'_>) -> Result<(), TextError> {
-        match self.text_limit(limit.tokens) {
-            Some(TextLimit { bytes: most, .. }) if text.len() > most => {
-                Err(TextError::TooMuchText { bytes: text.len(), all: true, most })
-            }
-            _ => Ok(()),
+        let most = self.text_limit(limit.tokens).bytes;
+        if text.len() > most {
+            return Err(TextError::TooMuchText { bytes: text.len(), all: true, most });
         }
+        Ok(())
     }
 
     /// The most text of a prompt of `tokens` tokens.
-    pub fn text_limit(&self, tokens: usize) -> Option<TextLimit> {
+    pub fn text_limit(&self, tokens: usize) -> TextLimit {
         TextLimit::new(&self.tokenizer, self.prints_contents, tokens)
     }
 }

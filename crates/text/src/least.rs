@@ -16,10 +16,9 @@ pub struct TextLimit {
 }
 
 impl TextLimit {
-    /// The limit for prompts of `tokens` tokens; `None` where the tokenizer has no bound.
-    pub fn new(tokenizer: &Tokenizer, prints_contents: bool, tokens: usize) -> Option<Self> {
-        let bytes = tokenizer.text_bytes_max(tokens)?;
-        Some(Self { bytes, prints_contents })
+    /// The limit for prompts of `tokens` tokens.
+    pub fn new(tokenizer: &Tokenizer, prints_contents: bool, tokens: usize) -> Self {
+        Self { bytes: tokenizer.text_bytes_max(tokens), prints_contents }
     }
 
     /// Refuses messages that cannot fit.

@@ -16,6 +16,7 @@ mod clock;
 pub mod constraint;
 mod control;
 mod decode;
+mod division;
 mod effort;
 mod error;
 mod file;

@@ -1,6 +1,6 @@
 //! Unicode's composed form (NFC), and how much shorter it can make a text.
 //!
-//! The tables are those of the tokenizer library, so that ids do not depend on who composes.
+//! The tables are those of the `tokenizers` crate, so that ids do not depend on who composes.
 
 use super::TextError;
 use std::borrow::Cow;

@@ -1,26 +1,21 @@
 //! The steps of a tokenizer.json that come before its merges: only those of the supported families, each checked.
 //!
 //! Byte-level BPE tokenizers (Qwen, gpt-oss, DeepSeek, GLM, Llama 3) compose characters or leave them, divide text by
-//! regular expressions or at digits, and spell the parts as bytes. The library knows dozens of further steps, some of
-//! which grow a text without a bound, panic, or take any amount of time, at load or with the first text. A file is
-//! written by a stranger: a step that is not listed here is refused by its place in the file.
+//! regular expressions or at digits, and spell the parts as bytes (`division.rs`). The `tokenizers` crate knows dozens
+//! of further steps, some of which grow a text without a bound, panic, or take any amount of time, at load or with the
+//! first text. A file is written by a stranger: a step that is not listed here is refused by its place in the file.
 //!
 //! A regular expression must be one that the linear engine can run. The one exception that these families need is
 //! `\s+(?!\S)`, alone in a branch: it gives back one character and is done. With any other look-around or reference
-//! the library backtracks, and where it gives up after a million steps it goes on with wrong words and says nothing.
+//! the engine backtracks, up to a million steps.
 
 use super::TextError;
+use super::division::{Behavior, Divider, Division, Matcher};
 use super::effort::Effort;
-use fancy_regex::Expr;
+use super::pieces::Normal;
+use fancy_regex::{Expr, Regex};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokenizers::normalizers::unicode::NFC;
-use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::pre_tokenizers::digits::Digits;
-use tokenizers::pre_tokenizers::sequence::Sequence;
-use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{NormalizerWrapper, SplitDelimiterBehavior};
 
 /// DeepSeek has six.
 const STEPS_MAX: usize = 16;
@@ -34,7 +29,9 @@ const TRAILING_SPACE: &str = r"\s+(?!\S)";
 const SPACE: &str = r"\s+";
 /// As DeepSeek's tokenizer.json has them; the rule of GGUF files has them as numbers.
 const IDEOGRAPHS: &str = "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+";
-/// The library gives up, and says nothing, on a million characters of white space in a row.
+/// A `ByteLevel` step's own expression, GPT-2's (`encoder.py` of its release), where the file does not switch it off.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// The engine gives up on a million characters of white space in a row.
 const SPACE_CHARS_MAX: usize = 500_000;
 
 /// A list of steps, each read when its place is known.
@@ -51,55 +48,73 @@ struct Steps<'a> {
 struct Step {
     #[serde(rename = "type")]
     kind: String,
-    pattern: Option<SplitPattern>,
-    behavior: Option<SplitDelimiterBehavior>,
+    pattern: Option<Pattern>,
+    behavior: Option<Behavior>,
     invert: Option<bool>,
     individual_digits: Option<bool>,
     add_prefix_space: Option<bool>,
-    trim_offsets: Option<bool>,
+    /// Of no meaning to ids, but of a type.
+    #[serde(rename = "trim_offsets")]
+    _trim_offsets: Option<bool>,
     use_regex: Option<bool>,
 }
 
+/// What a `Split` step divides by.
+#[derive(Deserialize)]
+enum Pattern {
+    String(String),
+    Regex(String),
+}
+
 /// The normalizer of a file: none, or composition.
-pub(super) fn normalizer(raw: Option<&RawValue>) -> Result<Option<NormalizerWrapper>, TextError> {
-    let mut composes = false;
+pub(super) fn normalizer(raw: Option<&RawValue>) -> Result<Normal, TextError> {
+    let mut normal = Normal::Nothing;
     for (field, step) in flatten("normalizer", raw)? {
         let step: Step = parse(&field, step)?;
         if step.kind != "NFC" {
             let problem = format!("{:?} is not supported, only \"NFC\"", step.kind);
             return Err(TextError::tokenizer(field, problem));
         }
-        composes = true;
+        normal = Normal::Composed;
     }
-    Ok(composes.then_some(NormalizerWrapper::NFC(NFC)))
+    Ok(normal)
 }
 
 /// The pre-tokenizer of a file: divisions of the text, then its bytes.
-pub(super) fn pre_tokenizer(raw: Option<&RawValue>) -> Result<PreTokenizerWrapper, TextError> {
-    let mut steps = Vec::new();
-    let mut spelled = false;
+pub(super) fn pre_tokenizer(raw: Option<&RawValue>) -> Result<Division, TextError> {
     let flat = flatten("pre_tokenizer", raw)?;
     // The last one has no expression.
     let compiled_bytes = PATTERN_COMPILED_BYTES_MAX / flat.len().saturating_sub(1).max(1);
+    let mut steps: Vec<(String, Step)> = Vec::new();
     for (field, raw) in flat {
-        if spelled {
+        if steps.last().is_some_and(|(_, before)| before.kind == "ByteLevel") {
             let problem = "follows a ByteLevel step, which must be the last";
             return Err(TextError::tokenizer(field, problem));
         }
         let step: Step = parse(&field, raw)?;
-        spelled = step.kind == "ByteLevel";
-        steps.push(pre_tokenizer_step(&field, step, compiled_bytes)?);
+        check_step(&field, &step, compiled_bytes)?;
+        steps.push((field, step));
     }
-    if !spelled {
+    let Some((_, bytes)) = steps.pop_if(|(_, step)| step.kind == "ByteLevel") else {
         return Err(TextError::tokenizer(
             "pre_tokenizer",
             "has no ByteLevel step; only byte-level BPE tokenizers are supported",
         ));
-    }
-    match steps.len() {
-        1 => Ok(steps.swap_remove(0)),
-        _ => Ok(PreTokenizerWrapper::Sequence(Sequence::new(steps))),
-    }
+    };
+    let is_counted = |step: &Step| step.pattern.as_ref().is_some_and(is_counted);
+    let counted = steps.iter().filter(|(_, step)| is_counted(step)).count();
+    let dividers = steps.iter().map(|(field, step)| divider(field, step, counted));
+    // A file that leaves it out means true, as in the `tokenizers` crate.
+    let last = bytes.use_regex.unwrap_or(true).then(|| Divider {
+        matcher: Matcher::expression(Regex::new(GPT2).expect("tests compile it"), None),
+        behavior: Behavior::Isolated,
+        invert: false,
+    });
+    Ok(Division {
+        dividers: dividers.collect::<Result<_, _>>()?,
+        prefix_space: bytes.add_prefix_space.unwrap_or(false),
+        last,
+    })
 }
 
 /// Decoding is ours (`decode.rs`); the file must mean the same by it.
@@ -114,7 +129,7 @@ pub(super) fn check_decoder(raw: Option<&RawValue>) -> Result<(), TextError> {
     Ok(())
 }
 
-/// Refuses a text on which the library's engine would give up without a word.
+/// Refuses a text on which the engine would give up.
 pub(super) fn check_text(text: &str) -> Result<(), TextError> {
     if text.len() < SPACE_CHARS_MAX {
         return Ok(());
@@ -154,41 +169,56 @@ fn parse<'a, T: Deserialize<'a>>(field: &str, raw: &'a RawValue) -> Result<T, Te
     serde_json::from_str(raw.get()).map_err(|error| TextError::tokenizer(field, error.to_string()))
 }
 
-fn pre_tokenizer_step(
-    field: &str,
-    step: Step,
-    compiled_bytes: usize,
-) -> Result<PreTokenizerWrapper, TextError> {
-    let wrong = |problem: String| TextError::tokenizer(field, problem);
+fn check_step(field: &str, step: &Step, compiled_bytes: usize) -> Result<(), TextError> {
+    let wrong = |problem: String| Err(TextError::tokenizer(field, problem));
     let missing = |name: &str| wrong(format!("{name} is missing"));
     match step.kind.as_str() {
-        "ByteLevel" => {
-            // The library's own defaults, as in the files that leave them out.
-            let (space, trim) = (step.add_prefix_space, step.trim_offsets);
-            let space = space.ok_or_else(|| missing("add_prefix_space"))?;
-            let regex = step.use_regex.unwrap_or(true);
-            Ok(ByteLevel::new(space, trim.unwrap_or(true), regex).into())
-        }
-        "Digits" => Ok(Digits::new(step.individual_digits.unwrap_or(false)).into()),
+        "ByteLevel" if step.add_prefix_space.is_none() => missing("add_prefix_space"),
+        "ByteLevel" | "Digits" => Ok(()),
         "Split" => {
-            let pattern = step.pattern.ok_or_else(|| missing("pattern"))?;
-            let behavior = step.behavior.ok_or_else(|| missing("behavior"))?;
-            let invert = step.invert.ok_or_else(|| missing("invert"))?;
-            check_pattern(&pattern, compiled_bytes)
-                .map_err(|problem| TextError::tokenizer(format!("{field}.pattern"), problem))?;
-            let split = Split::new(pattern, behavior, invert);
-            Ok(split.map_err(|error| wrong(error.to_string()))?.into())
+            let Some(pattern) = &step.pattern else { return missing("pattern") };
+            if step.behavior.is_none() {
+                return missing("behavior");
+            }
+            if step.invert.is_none() {
+                return missing("invert");
+            }
+            check_pattern(pattern, compiled_bytes)
+                .map_err(|problem| TextError::tokenizer(format!("{field}.pattern"), problem))
         }
-        kind => Err(wrong(format!("{kind:?} is not supported, only Split, Digits and ByteLevel"))),
+        kind => wrong(format!("{kind:?} is not supported, only Split, Digits and ByteLevel")),
     }
 }
 
-fn check_pattern(pattern: &SplitPattern, compiled_bytes: usize) -> Result<(), String> {
-    let (SplitPattern::String(text) | SplitPattern::Regex(text)) = pattern;
+/// A checked step, of a file with so many expressions whose reading is counted.
+fn divider(field: &str, step: &Step, counted: usize) -> Result<Divider, TextError> {
+    let Some(pattern) = step.pattern.as_ref().filter(|_| step.kind == "Split") else {
+        let behavior = match step.individual_digits.unwrap_or(false) {
+            true => Behavior::Isolated,
+            false => Behavior::Contiguous,
+        };
+        return Ok(Divider { matcher: Matcher::Digit, behavior, invert: false });
+    };
+    let wrong = |problem: String| TextError::tokenizer(format!("{field}.pattern"), problem);
+    let expression = match pattern {
+        Pattern::String(text) => Regex::new(&regex::escape(text)),
+        Pattern::Regex(expression) => Regex::new(expression),
+    };
+    let expression = expression.map_err(|error| wrong(error.to_string()))?;
+    let effort = effort(pattern, counted).map_err(wrong)?;
+    Ok(Divider {
+        matcher: Matcher::expression(expression, effort),
+        behavior: step.behavior.unwrap_or(Behavior::Isolated),
+        invert: step.invert.unwrap_or(false),
+    })
+}
+
+fn check_pattern(pattern: &Pattern, compiled_bytes: usize) -> Result<(), String> {
+    let (Pattern::String(text) | Pattern::Regex(text)) = pattern;
     if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
         return Err(format!("has {} bytes, not 1 to {PATTERN_BYTES_MAX}", text.len()));
     }
-    if matches!(pattern, SplitPattern::String(_)) {
+    if matches!(pattern, Pattern::String(_)) {
         return Ok(());
     }
     let parse = |text: &str| Expr::parse_tree(text).map(|tree| tree.expr);
@@ -207,7 +237,7 @@ fn check_pattern(pattern: &SplitPattern, compiled_bytes: usize) -> Result<(), St
     if branches.contains(&trailing) && !branches.contains(&space) {
         return Err(format!("has the branch {TRAILING_SPACE} without the branch {SPACE}"));
     }
-    // All branches together, so that there is one limit on what the library compiles one by one.
+    // All branches together, so that there is one limit on what is compiled one by one.
     let mut builder = regex::RegexBuilder::new(&regular(text));
     builder.size_limit(compiled_bytes).build().map(drop).map_err(|error| match error {
         regex::Error::CompiledTooBig(limit) => {
@@ -224,23 +254,24 @@ pub(super) fn regular(text: &str) -> String {
 
 /// The expressions of the known families: each reads a byte of any text a few times (`effort.rs` has the test).
 pub(super) fn known() -> impl Iterator<Item = &'static str> {
-    store::format::word_expressions().chain([IDEOGRAPHS])
+    store::format::word_expressions().chain([IDEOGRAPHS, GPT2])
 }
 
 /// Whether finding a checked pattern is to be counted: a text is found in one pass, and the known expressions read
 /// little.
-pub(super) fn is_counted(pattern: &SplitPattern) -> bool {
+fn is_counted(pattern: &Pattern) -> bool {
     match pattern {
-        SplitPattern::String(_) => false,
-        SplitPattern::Regex(text) => known().all(|known| known != text),
+        Pattern::String(_) => false,
+        Pattern::Regex(text) => known().all(|known| known != text),
     }
 }
 
 /// What finding a checked pattern reads, one of `count` that are counted; `None` for one that is not.
-pub(super) fn effort(pattern: &SplitPattern, count: usize) -> Result<Option<Effort>, TextError> {
-    let (SplitPattern::Regex(text), true) = (pattern, is_counted(pattern)) else { return Ok(None) };
-    let made = Effort::new(&regular(text), count);
-    made.map(Some).map_err(|problem| TextError::tokenizer("pre_tokenizer.pattern", problem))
+fn effort(pattern: &Pattern, count: usize) -> Result<Option<Effort>, String> {
+    match pattern {
+        Pattern::Regex(text) if is_counted(pattern) => Effort::new(&regular(text), count).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Whether the linear engine can run an expression.

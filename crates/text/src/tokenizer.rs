@@ -129,12 +129,11 @@ impl Tokenizer {
         Ok((ids.finish()?, places))
     }
 
-    /// Bytes of text that `tokens` tokens hold at most, control tokens and replayed turns included; `None` where
-    /// the tokenizer's normalizer has no bound.
-    pub fn text_bytes_max(&self, tokens: usize) -> Option<usize> {
-        let plain = self.pieces.bytes_max(tokens)?;
+    /// Bytes of text that `tokens` tokens hold at most, control tokens and replayed turns included.
+    pub fn text_bytes_max(&self, tokens: usize) -> usize {
+        let plain = self.pieces.bytes_max(tokens);
         let control = self.controls.tokens().iter().map(|token| token.text.len()).max();
-        Some(plain.max(tokens.saturating_mul(control.unwrap_or(0))))
+        plain.max(tokens.saturating_mul(control.unwrap_or(0)))
     }
 
     /// The text of token ids, control tokens included; bytes that are not UTF-8 become U+FFFD.

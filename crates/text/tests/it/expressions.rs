@@ -189,9 +189,13 @@ impl Source {
             steps.push(step);
         }
         if self.below(8) == 0 {
-            steps.push(json!({"type": "Digits", "individual_digits": true}));
+            let individual = self.below(2) == 0;
+            steps.push(json!({"type": "Digits", "individual_digits": individual}));
         }
-        steps.push(bytes());
+        let mut last = bytes();
+        last["add_prefix_space"] = json!(self.below(8) == 0);
+        last["use_regex"] = json!(self.below(4) == 0);
+        steps.push(last);
         sequence(steps)
     }
 }
@@ -253,9 +257,10 @@ fn try_one(steps: &Value, texts: &[String], short: &[String], counts: &mut Count
     };
     counts.taken += 1;
     let library = library(file);
-    // This behaviour leaves out what matches, or what does not, as a file may ask for.
-    let keeps =
-        steps["pretokenizers"].as_array().unwrap().iter().all(|step| step["behavior"] != "Removed");
+    // One behaviour leaves out what matches, or what does not, and one option adds spaces, as a file may ask for.
+    let steps_of = steps["pretokenizers"].as_array().unwrap();
+    let changes = |step: &Value| step["behavior"] == "Removed" || step["add_prefix_space"] == true;
+    let keeps = !steps_of.iter().any(changes);
     for text in texts.iter().chain(short) {
         counts.texts += 1;
         let found = soon(counts, steps, || tokenizer.encode(text));
@@ -298,4 +303,29 @@ fn expressions_are_refused_or_divide_every_text_into_itself() {
         std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).unwrap();
     }
     assert!(counts.refused > 50 && counts.taken > 20, "{counts:?}");
+}
+
+/// Steps that list their matches take a bounded text; the others take any, with the library's tokens.
+#[test]
+fn long_texts_are_divided_or_refused_by_the_behaviour() {
+    let text = "ab 12, ".repeat((1 << 20) / 7 + 1);
+    for (behavior, takes) in [("Isolated", true), ("MergedWithNext", false), ("Contiguous", false)]
+    {
+        let mut step = split(json!({"Regex": r"\d+"}));
+        step["behavior"] = json!(behavior);
+        let steps = sequence(vec![step, bytes()]);
+        let file = changed("/pre_tokenizer", steps);
+        let found = Tokenizer::from_bytes(&file).unwrap().encode(&text);
+        match found {
+            Ok(ids) => {
+                let whole = library(serde_json::from_slice(&file).unwrap());
+                let whole = whole.encode_fast(text.as_str(), false).unwrap();
+                assert!(takes && ids == whole.get_ids(), "{behavior}");
+            }
+            Err(error) => {
+                let line = error.to_string();
+                assert!(!takes && line.contains("texts of at most 1048576 bytes"), "{line}");
+            }
+        }
+    }
 }

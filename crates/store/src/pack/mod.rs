@@ -18,6 +18,7 @@ mod journal;
 mod pipeline;
 mod plan;
 mod recipe;
+mod turn;
 mod verify;
 
 use std::hash::Hasher;

@@ -101,7 +101,7 @@ pub(crate) fn assemble(
         let [codes, ..] = &parts;
         let (file, tensor) = match codes {
             Some((_, codes)) if codes.name.ends_with(input_major::CODES) => {
-                built.turned(config, path, &name, parts, schemes)?
+                built.turned(config, files, &name, parts, schemes)?
             }
             _ => matrix(config, path, &name, parts, schemes)?,
         };
@@ -140,7 +140,8 @@ pub(crate) fn assemble(
     })
 }
 
-fn path(files: &[CheckpointFile], file: FileId) -> &Path {
+/// The file that an extent or tensor names.
+pub(super) fn path(files: &[CheckpointFile], file: FileId) -> &Path {
     files[file.0 as usize].path.as_path()
 }
 
@@ -212,24 +213,19 @@ struct Built {
 
 impl Built {
     /// The matrix of parts that lie inputs before outputs, and the file of its codes.
-    fn turned<'a>(
+    fn turned(
         &mut self,
         config: &Path,
-        path: impl Fn(FileId) -> &'a Path,
+        files: &[CheckpointFile],
         name: &str,
         [codes, scales, zeros, order]: Parts,
         schemes: &Schemes<'_>,
     ) -> Result<(FileId, Tensor), FormatError> {
-        let (file, codes) = codes.expect("the caller saw codes");
-        let path = path(file);
-        if codes.shape.contains(&0) {
-            let found = format!("shape {:?} holds nothing", codes.shape);
-            return Err(FormatError::invalid(path, name, found, DOWNLOAD_AGAIN));
-        }
-        let parts = [scales, zeros, order];
+        let codes = codes.expect("the caller saw codes");
+        let (file, parts) = (codes.0, [scales, zeros, order]);
         let quantised = schemes.input_major();
         let (tensor, described) =
-            input_major::matrix(config, path, name, (file, codes), parts, quantised)?;
+            input_major::matrix(config, files, name, codes, parts, quantised)?;
         self.input_majors.insert(tensor.weight, described);
         Ok((file, tensor))
     }

@@ -1,8 +1,8 @@
 //! What a pack will consist of, byte for byte, before any of it is written.
 //!
 //! Every output file is a list of chunks; a chunk is a run of bytes filled by copies from the source, by matrices that
-//! are turned (they lie inputs before outputs) and by matrices encoded anew, the rest zero. Checksums are taken over covered runs: a record, or a trunk part
-//! with its padding.
+//! are turned (they lie inputs before outputs) and by matrices encoded anew, the rest zero. Checksums are taken over
+//! covered runs: a record, or a trunk part with its padding.
 
 use std::ops::Range;
 

@@ -14,7 +14,7 @@ use super::finite::Plane;
 use crate::format::input_major::{AWQ_ORDER, InputMajor, Layout, WORD};
 use crate::format::{Checkpoint, Extent, FormatError};
 
-/// Outputs of which a run is a multiple, but at the end of a matrix: what a word holds at most.
+/// A run of outputs is a multiple of this, but at the end of a matrix: a word holds no more.
 pub(super) const ROWS_TOGETHER: usize = 8;
 
 /// Side of the square that is transposed at a time, in units.
@@ -192,7 +192,7 @@ fn words(rows: &Range<usize>, per_word: usize) -> Range<usize> {
     rows.start / per_word..rows.end / per_word
 }
 
-/// The zero points of a word with those of consecutive outputs from the low bits up; or which of them is wrong, and how.
+/// The zero points of a word with those of consecutive outputs from the low bits up; or which is wrong, and how.
 fn zero_points(word: u32, matrix: &InputMajor) -> Result<u32, (usize, String)> {
     let bits = matrix.bits();
     let (most, middle) = ((1u32 << bits) - 1, 1u32 << (bits - 1));
@@ -236,18 +236,22 @@ fn transpose<const N: usize>(from: &[u8], across: usize, to: &mut [u8]) {
     }
 }
 
-/// Codes of rows, packed along columns, from words `[rows / 8, columns]` that hold those of eight rows.
+/// Codes of rows, packed along columns, from words `[rows / 8, columns]` that hold those of eight rows: squares of eight
+/// codes by eight, each turned.
 fn awq_codes(turned: &[u8], columns: usize) -> Vec<u8> {
     let mut out = vec![0; turned.len()];
     let (words, _) = turned.as_chunks::<WORD>();
-    let row_bytes = columns / 2;
-    for (eight, words) in words.chunks_exact(columns).enumerate() {
-        for (column, word) in words.iter().enumerate() {
-            let word = u32::from_le_bytes(*word);
-            for (place, row) in AWQ_ORDER.into_iter().enumerate() {
-                let code = (word >> (4 * place) & 15) as u8;
-                out[(eight * 8 + row) * row_bytes + column / 2] |= code << (column % 2 * 4);
-            }
+    let (to, _) = out.as_chunks_mut::<WORD>();
+    let across = columns / 8;
+    for (square, words) in words.chunks_exact(8).enumerate() {
+        let (eight, column) = (square / across, square % across);
+        for (place, row) in AWQ_ORDER.into_iter().enumerate() {
+            let codes = words.iter().enumerate().map(|(at, word)| {
+                let code = u32::from_le_bytes(*word) >> (4 * place) & 15;
+                code << (4 * at)
+            });
+            let codes: u32 = codes.sum();
+            to[(eight * 8 + row) * across + column] = codes.to_le_bytes();
         }
     }
     out

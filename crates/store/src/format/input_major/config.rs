@@ -2,7 +2,7 @@
 //!
 //! Which matrices are quantised follows from their tensors, so that lists of those that are not
 //! (`modules_to_not_convert`, rules `-:` of GPTQModel's `dynamic`) say nothing new. What gives a matrix other bits or
-//! groups is kept where it names one module (AutoRound's `extra_config`), and refused where it is a pattern that differs.
+//! groups is kept where it names one module (AutoRound's `extra_config`), and refused where it is a pattern.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -179,7 +179,7 @@ pub(crate) fn gptq(
     Ok(Quantised { key: key.to_owned(), default, overrides: HashMap::new(), act_order })
 }
 
-/// What a rule of `dynamic` may say besides bits and groups: how the codes were found.
+/// What a rule of `dynamic` may say other than bits and groups: how the codes were found.
 const HOW_FOUND: [&str; 6] = [
     "act_group_aware",
     "damp_auto_increment",

@@ -1,9 +1,9 @@
 //! Matrices that lie inputs before outputs: what GPTQ, AWQ and AutoRound write, checked and described for the packer.
 //!
-//! `qweight` holds the codes, `qzeros` the zero points, `scales` the scales of a matrix, `g_idx` which group an input is
-//! in. A value is `(code - zero point) * scale`. A row of outputs is not contiguous, so no kernel reads these in place:
-//! a pack holds them turned, code for code, as [`Encoding::Zeroed`], or as [`Encoding::Symmetric`] where all zero points
-//! are the middle of the codes. Layouts as in the packages AutoGPTQ, GPTQModel, AutoAWQ and AutoRound.
+//! `qweight` holds the codes, `qzeros` the zero points, `scales` the scales of a matrix, `g_idx` the group of each
+//! input. A value is `(code - zero point) * scale`. A row of outputs is not contiguous, so no kernel reads these in
+//! place: a pack holds them turned, code for code, as [`Encoding::Zeroed`], or as [`Encoding::Symmetric`] where all
+//! zero points are the middle of the codes. Layouts as in the packages AutoGPTQ, GPTQModel, AutoAWQ and AutoRound.
 
 pub(super) mod config;
 
@@ -12,9 +12,10 @@ use std::path::Path;
 
 use kernels::format::{Encoding, FloatType};
 
+use super::assemble::{extent, path};
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::safetensors::{RawTensor, RawType};
-use super::{Checkpoint, Extent, FileId, Integer, Tensor};
+use super::{Checkpoint, CheckpointFile, Extent, FileId, Integer, Tensor};
 use config::{Packing, Quantised};
 
 /// What the names of codes end with.
@@ -111,6 +112,11 @@ impl Checkpoint {
         self.input_majors.0.get(&(codes.file, codes.offset))
     }
 
+    /// Whether any matrix lies inputs before outputs.
+    pub(crate) fn lies_input_major(&self) -> bool {
+        !self.input_majors.0.is_empty()
+    }
+
     /// The checkpoint, if it can be read where it lies.
     ///
     /// # Errors
@@ -139,64 +145,61 @@ pub(super) fn refuse_strays(path: &Path, others: &[Option<Part>]) -> Result<(), 
     }
 }
 
+/// A part that contradicts another or the configuration.
+fn invalid(files: &[CheckpointFile], (file, tensor): &Part, found: String) -> FormatError {
+    FormatError::invalid(path(files, *file), &tensor.name, found, DOWNLOAD_AGAIN)
+}
+
 /// The matrix `name` of codes, scales, zero points and perhaps the order of its inputs; `config` is the file of
-/// `quantised`, `path` that of the codes.
+/// `quantised`.
 ///
 /// # Errors
 /// Parts that are missing, and types and shapes that contradict each other or the configuration.
 pub(super) fn matrix(
     config: &Path,
-    path: &Path,
+    files: &[CheckpointFile],
     name: &str,
-    (file, codes): Part,
+    codes: Part,
     [scales, zeros, order]: [Option<Part>; 3],
     quantised: Option<&Quantised>,
 ) -> Result<(Tensor, InputMajor), FormatError> {
-    let invalid = |tensor: &RawTensor, found: String| {
-        FormatError::invalid(path, &tensor.name, found, DOWNLOAD_AGAIN)
-    };
     let Some(quantised) = quantised else {
         let found = "weights of GPTQ or AWQ, but config.json has no quantization_config of these";
-        return Err(invalid(&codes, found.to_owned()));
+        return Err(invalid(files, &codes, found.to_owned()));
     };
     let Some(packing) = quantised.of(name) else {
         let found = "quantised, but config.json has it with 16 bits".to_owned();
-        return Err(invalid(&codes, found));
+        return Err(invalid(files, &codes, found));
     };
-    let stem = codes.name.strip_suffix(CODES).unwrap_or(&codes.name).to_owned();
-    let missing = |end: &str| invalid(&codes, format!("{stem}{end} is missing"));
-    let (scales_file, scales) = scales.ok_or_else(|| missing(".scales"))?;
-    let (zeros_file, zeros) = zeros.ok_or_else(|| missing(ZEROS))?;
-    if let Some((_, stray)) = (!zeros.name.ends_with(ZEROS)).then_some((0, &zeros)) {
-        return Err(invalid(stray, "has no place beside a qweight".to_owned()));
+    let stem = codes.1.name.strip_suffix(CODES).unwrap_or(&codes.1.name).to_owned();
+    let missing = |end: &str| invalid(files, &codes, format!("{stem}{end} is missing"));
+    let scales = scales.ok_or_else(|| missing(".scales"))?;
+    let zeros = zeros.ok_or_else(|| missing(ZEROS))?;
+    if !zeros.1.name.ends_with(ZEROS) {
+        return Err(invalid(files, &zeros, "has no place next to a qweight".to_owned()));
     }
-    let Some(scale) = scales.dtype.float() else {
-        return Err(invalid(&scales, format!("scales of {}", scales.dtype.name())));
+    let Some(scale) = scales.1.dtype.float() else {
+        return Err(invalid(files, &scales, format!("scales of {}", scales.1.dtype.name())));
     };
-    let [rows, columns] = shape(path, &codes, packing)?;
+    let [rows, columns] = shape(files, &codes, packing)?;
     let group = packing.group.unwrap_or(columns);
-    check(path, [&codes, &scales, &zeros], [rows, columns, group], packing)?;
+    check(files, [&codes, &scales, &zeros], [rows, columns, group], packing)?;
     if order.is_none() && quantised.act_order() {
         let found = format!("true, but {stem} has no g_idx");
-        return Err(FormatError::invalid(
-            config,
-            quantised.field("desc_act"),
-            found,
-            DOWNLOAD_AGAIN,
-        ));
+        let field = quantised.field("desc_act");
+        return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
     }
-    if let Some((_, order)) = &order
-        && (order.dtype, &order.shape[..]) != (RawType::Whole(Integer::I32), &[columns][..])
-    {
-        let found = format!("{} {:?}, not I32 [{columns}]", order.dtype.name(), order.shape);
-        return Err(invalid(order, found));
+    if let Some(part) = &order {
+        let RawTensor { dtype, shape, .. } = &part.1;
+        if (*dtype, &shape[..]) != (RawType::Whole(Integer::I32), &[columns][..]) {
+            let found = format!("{} {shape:?}, not I32 [{columns}]", dtype.name());
+            return Err(invalid(files, part, found));
+        }
     }
-    let extent = |file, tensor: &RawTensor| super::assemble::extent(file, tensor);
-    let (codes, scales, zeros) =
-        (extent(file, &codes), extent(scales_file, &scales), extent(zeros_file, &zeros));
+    let extent = |(file, tensor): &Part| extent(*file, tensor);
+    let (codes, scales, zeros) = (extent(&codes), extent(&scales), extent(&zeros));
     let encoding = encoding(packing, group, scale);
-    let order = order.map(|(file, order)| extent(file, &order));
-    let layout = packing.layout;
+    let (layout, order) = (packing.layout, order.as_ref().map(extent));
     let described =
         InputMajor { stem, layout, rows, columns, group, encoding, scales, zeros, order };
     let none = Extent { length: 0, ..zeros };
@@ -207,8 +210,16 @@ pub(super) fn matrix(
 }
 
 /// Rows and columns of the matrix of `codes`.
-fn shape(path: &Path, codes: &RawTensor, packing: Packing) -> Result<[usize; 2], FormatError> {
-    let invalid = |found: String| FormatError::invalid(path, &codes.name, found, DOWNLOAD_AGAIN);
+fn shape(
+    files: &[CheckpointFile],
+    part: &Part,
+    packing: Packing,
+) -> Result<[usize; 2], FormatError> {
+    let codes = &part.1;
+    let invalid = |found: String| invalid(files, part, found);
+    if codes.shape.contains(&0) {
+        return Err(invalid(format!("shape {:?} holds nothing", codes.shape)));
+    }
     let (RawType::Whole(Integer::I32), &[first, second]) = (codes.dtype, &codes.shape[..]) else {
         let found = format!("{} {:?}, not I32 of two dimensions", codes.dtype.name(), codes.shape);
         return Err(invalid(found));
@@ -231,8 +242,8 @@ fn shape(path: &Path, codes: &RawTensor, packing: Packing) -> Result<[usize; 2],
 
 /// Checks groups, and shapes and types of scales and zero points.
 fn check(
-    path: &Path,
-    [codes, scales, zeros]: [&RawTensor; 3],
+    files: &[CheckpointFile],
+    [codes, scales, zeros]: [&Part; 3],
     [rows, columns, group]: [usize; 3],
     packing: Packing,
 ) -> Result<(), FormatError> {
@@ -241,22 +252,28 @@ fn check(
         Some(group) => format!("{bits} bits in groups of {group} as config.json has it"),
         None => format!("{bits} bits with a scale for each row as config.json has it"),
     };
-    let whole = columns.is_multiple_of(group) && group.is_multiple_of(config::GROUPS[0]);
-    if !whole {
+    if !columns.is_multiple_of(group) || !group.is_multiple_of(config::GROUPS[0]) {
         let found = format!("{columns} inputs are not whole groups of {group} of 32 and more");
-        return Err(FormatError::unsupported(path, &codes.name, found, config::READ));
+        let (file, tensor) = codes;
+        return Err(FormatError::unsupported(
+            path(files, *file),
+            &tensor.name,
+            found,
+            config::READ,
+        ));
     }
     let groups = columns / group;
-    if scales.shape != [groups, rows] {
-        let shapes = format!("{:?} with qweight {:?}", scales.shape, codes.shape);
+    if scales.1.shape != [groups, rows] {
+        let shapes = format!("{:?} with qweight {:?}", scales.1.shape, codes.1.shape);
         let found = format!("{shapes} contradicts {said}, which asks for [{groups}, {rows}]");
-        return Err(FormatError::invalid(path, &scales.name, found, DOWNLOAD_AGAIN));
+        return Err(invalid(files, scales, found));
     }
     let expected = [groups, rows * usize::from(bits) / WORD_BITS];
-    if (zeros.dtype, &zeros.shape[..]) != (RawType::Whole(Integer::I32), &expected[..]) {
-        let found = format!("{} {:?}", zeros.dtype.name(), zeros.shape);
+    let RawTensor { dtype, shape, .. } = &zeros.1;
+    if (*dtype, &shape[..]) != (RawType::Whole(Integer::I32), &expected[..]) {
+        let found = format!("{} {shape:?}", dtype.name());
         let found = format!("{found} contradicts {said}, which asks for I32 {expected:?}");
-        return Err(FormatError::invalid(path, &zeros.name, found, DOWNLOAD_AGAIN));
+        return Err(invalid(files, zeros, found));
     }
     Ok(())
 }

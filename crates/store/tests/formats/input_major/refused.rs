@@ -86,7 +86,7 @@ fn parts_that_contradict_are_refused() {
         ("weights as well", FILE, &["up_proj", "means the same"], |d| {
             d.tensors.add(part("weight"), "BF16", &[64, 128], vec![0; 64 * 128 * 2]);
         }),
-        ("biases", FILE, &["up_proj.biases", "beside a qweight"], |d| {
+        ("biases", FILE, &["up_proj.biases", "next to a qweight"], |d| {
             d.rename(&part("qzeros"), &part("biases"));
         }),
         ("codes of bytes", FILE, &["up_proj.qweight", "U8 [64, 64], not I32"], |d| {

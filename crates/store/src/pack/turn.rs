@@ -236,8 +236,8 @@ fn transpose<const N: usize>(from: &[u8], across: usize, to: &mut [u8]) {
     }
 }
 
-/// Codes of rows, packed along columns, from words `[rows / 8, columns]` that hold those of eight rows: squares of eight
-/// codes by eight, each turned.
+/// Codes of rows, packed along columns, from words `[rows / 8, columns]` that hold those of eight rows: squares of
+/// eight codes by eight, each turned.
 fn awq_codes(turned: &[u8], columns: usize) -> Vec<u8> {
     let mut out = vec![0; turned.len()];
     let (words, _) = turned.as_chunks::<WORD>();

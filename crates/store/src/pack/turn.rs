@@ -197,8 +197,7 @@ fn zero_points(word: u32, matrix: &InputMajor) -> Result<u32, (usize, String)> {
     let bits = matrix.bits();
     let (most, middle) = ((1u32 << bits) - 1, 1u32 << (bits - 1));
     let symmetric = matches!(matrix.encoding, Encoding::Symmetric { .. });
-    let mut out = 0;
-    for place in 0..32 / bits {
+    (0..32 / bits).try_fold(0, |out, place| {
         let stored = word >> (place * bits) & most;
         let (row, zero) = match matrix.layout {
             Layout::Gptq { less_one } => (place, stored + u32::from(less_one)),
@@ -215,9 +214,8 @@ fn zero_points(word: u32, matrix: &InputMajor) -> Result<u32, (usize, String)> {
                 format!("has zero point {zero}, not {middle}, but config.json says symmetric");
             return Err((row, found));
         }
-        out |= zero << (row * bits);
-    }
-    Ok(out)
+        Ok(out | zero << (row * bits))
+    })
 }
 
 /// `from`, lines of `across` units of `N` bytes, with lines and columns exchanged.

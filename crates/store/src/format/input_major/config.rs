@@ -163,7 +163,9 @@ pub(crate) fn gptq(
     object: &Map<String, Value>,
 ) -> Result<Quantised, FormatError> {
     let at = At { file, key, remedy: READ };
-    let less_one = one_of(at, object, "checkpoint_format", &["gptq", "gptq_v2"])? == 0;
+    // GPTQModel has both names in some versions.
+    let (format, _) = either(at, object, ["checkpoint_format", "format"])?;
+    let less_one = one_of(at, object, format, &["gptq", "gptq_v2"])? == 0;
     one_of(at, object, "pack_dtype", &["int32"])?;
     if flag(at, object, "", "is_marlin_format", false)? {
         return Err(at.refused("is_marlin_format", object.get("is_marlin_format")));
@@ -243,6 +245,9 @@ pub(crate) fn awq(
 ) -> Result<Quantised, FormatError> {
     let at = At { file, key, remedy: READ };
     one_of(at, object, "version", &["gemm"])?;
+    for name in ["checkpoint_format", "format"] {
+        one_of(at, object, name, &["gemm", "awq"])?;
+    }
     // llm-awq has words in another order.
     one_of(at, object, "backend", &["autoawq", "auto"])?;
     let default = Packing {

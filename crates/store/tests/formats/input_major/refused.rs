@@ -156,6 +156,7 @@ fn configurations_that_are_not_read_are_refused() {
         ("marlin", CONFIG, &["checkpoint_format: \"marlin\""], |d| {
             say(d, "checkpoint_format", json!("marlin"));
         }),
+        ("two formats", CONFIG, &["format: \"gptq_v2\""], |d| say(d, "format", json!("gptq_v2"))),
         ("marlin by a flag", CONFIG, &["is_marlin_format: true"], |d| {
             say(d, "is_marlin_format", json!(true));
         }),
@@ -178,6 +179,7 @@ fn configurations_that_are_not_read_are_refused() {
     run(gptq, cases);
     let cases: &[DraftCase] = &[
         ("gemv", CONFIG, &["version: \"gemv\""], |d| say(d, "version", json!("gemv"))),
+        ("marlin", CONFIG, &["format: \"marlin\""], |d| say(d, "format", json!("marlin"))),
         ("llm-awq", CONFIG, &["backend: \"llm-awq\""], |d| say(d, "backend", json!("llm-awq"))),
         ("8 bits", CONFIG, &["bits: 8"], |d| say(d, "bits", json!(8))),
         ("an order", FILE, &["up_proj.g_idx", "act order"], |d| {

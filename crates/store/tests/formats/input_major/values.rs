@@ -182,11 +182,41 @@ fn what_auto_round_says_of_single_modules_is_kept() {
 }
 
 #[test]
+fn groups_that_no_encoding_has_become_several_with_one_scale() {
+    let gptq = (Layout::Gptq, "auto_round:auto_gptq");
+    let awq = (Layout::Awq, "auto_round:auto_awq");
+    let cases = [(gptq, None, 384, 128), (awq, None, 96, 32), (gptq, Some(192), 384, 64)];
+    for ((layout, format), group, columns, becomes) in cases {
+        let (mut draft, mut values) = Form { layout, ..USUAL }.draft();
+        draft.remove("lm_head.weight");
+        let (form, shape) = (Form { layout, group, ..USUAL }, [96, columns]);
+        let (tensors, of_head) = form.matrix(&mut Noise(5), "lm_head.", shape);
+        draft.tensors.0.extend(tensors);
+        values.insert("lm_head".to_owned(), (shape, of_head));
+        let size = group.map_or(-1, |group: usize| group as i64);
+        draft.config["quantization_config"] = json!({
+            "quant_method": "auto-round", "packing_format": format, "bits": 4, "group_size": 32,
+            "sym": false, "extra_config": {"lm_head": {"group_size": size}},
+        });
+        let folder = write(&draft);
+        let pack = packed(&folder, PackOptions::default());
+        check(&pack, &values);
+        let expected = Encoding::Zeroed { bits: 4, group: becomes, scale: FloatType::F16 };
+        assert_eq!(decoded(&pack, "lm_head", shape).0, expected);
+    }
+}
+
+#[test]
 fn groups_in_order_are_no_act_order_and_other_names_mean_the_same() {
     let (mut draft, values) = USUAL.draft();
     draft.config["quantization_config"]["desc_act"] = json!(true);
     let rule = json!({"bits": 4, "group_size": 32, "sym": false, "mse": 2.4});
     draft.config["quantization_config"]["dynamic"]["+:.*experts.*"] = rule;
+    check(&packed(&write(&draft), PackOptions::default()), &values);
+    let (mut draft, values) = Form { layout: Layout::GptqV2, ..USUAL }.draft();
+    let said = draft.config["quantization_config"].as_object_mut().unwrap();
+    let format = said.remove("checkpoint_format").unwrap();
+    said.insert("format".to_owned(), format);
     check(&packed(&write(&draft), PackOptions::default()), &values);
     let (mut draft, values) = Form { layout: Layout::Awq, ..USUAL }.draft();
     draft.config["quantization_config"] = json!({

@@ -15,7 +15,8 @@ use engine::weights::Catalog;
 use serde_json::{Map, Value, json};
 use store::cache::{SlotBudget, StorePlan};
 use store::format::{
-    Checkpoint, Tensor, TokenizerSource, open, read_gguf_header, read_safetensors_header,
+    Checkpoint, Tensor, TokenizerSource, open, open_to_pack, read_gguf_header,
+    read_safetensors_header,
 };
 use store::pack::{PackOptions, pack, read_journal};
 use store::synthetic::gguf::{F32, GgufFile, Q8_0};
@@ -47,6 +48,13 @@ const WORDS: &[&str] = &[
     "affine",
     "mxfp4",
     "quant_method",
+    "gptq",
+    "awq",
+    "auto-round",
+    "desc_act",
+    "qweight",
+    "qzeros",
+    "g_idx",
     "layer_types",
     "full_attention",
     "linear_attention",
@@ -118,7 +126,8 @@ fn write(path: &Path, bytes: &[u8]) {
 
 /// Opens a folder and holds what opens to its promises.
 fn meet(folder: &Path) {
-    match open(folder) {
+    // What opens in place is a part of what opens to be packed.
+    match open_to_pack(folder) {
         Ok(checkpoint) => examine(&checkpoint),
         Err(error) => is_one_line(&error.to_string()),
     }

@@ -248,7 +248,16 @@ fn no_path(model: &Path) -> anyhow::Error {
 
 /// Opens a checkpoint from its headers.
 pub(crate) fn open(model: &Path) -> Result<Checkpoint> {
-    let refused = match store::format::open(model) {
+    opened(model, store::format::open)
+}
+
+/// Opens a checkpoint from its headers, for a look at it or a pack of it: it need not be one that runs where it lies.
+pub(crate) fn open_to_pack(model: &Path) -> Result<Checkpoint> {
+    opened(model, store::format::open_to_pack)
+}
+
+fn opened(model: &Path, open: fn(&Path) -> Result<Checkpoint, FormatError>) -> Result<Checkpoint> {
+    let refused = match open(model) {
         Ok(checkpoint) => return Ok(checkpoint),
         Err(error) => error,
     };

@@ -7,7 +7,7 @@ use anyhow::Result;
 use engine::EngineError;
 use engine::model::config::ModelConfig;
 use hub::{Hub, ModelName, Scratch, Selection};
-use store::format::FormatError;
+use store::format::{Checkpoint, FormatError};
 use store::shown;
 
 use crate::failure::Failure;
@@ -41,12 +41,29 @@ impl Headers {
         Ok(Self { path, fetched, folder })
     }
 
-    /// Refuses what cannot be run, in one sentence that names the model: the headers' place means nothing to anybody.
+    /// Refuses what cannot be run as it is, nor from a pack of it, in one sentence that names the model: the headers'
+    /// place means nothing to anybody.
     ///
     /// # Errors
     /// A family, an encoding or a layout that is not read.
     pub(crate) fn check(&self, name: &ModelName) -> Result<()> {
-        let refused = match store::format::open(&self.path) {
+        self.check_opened(name, store::format::open_to_pack(&self.path))
+    }
+
+    /// As [`Headers::check`], and refuses what only a pack of it runs.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check_in_place(&self, name: &ModelName) -> Result<()> {
+        self.check_opened(name, store::format::open(&self.path))
+    }
+
+    fn check_opened(
+        &self,
+        name: &ModelName,
+        opened: Result<Checkpoint, FormatError>,
+    ) -> Result<()> {
+        let refused = match opened {
             Ok(checkpoint) => match ModelConfig::read(&checkpoint.config) {
                 Ok(_) => return Ok(()),
                 Err(EngineError::Format(error)) => error,

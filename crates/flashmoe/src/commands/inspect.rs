@@ -23,7 +23,7 @@ use crate::requantisation;
 
 pub(crate) fn inspect(arguments: &InspectArguments, out: &mut dyn Write) -> Result<()> {
     let model = &arguments.path.model;
-    let checkpoint = crate::models::open(model)?;
+    let checkpoint = crate::models::open_to_pack(model)?;
     let blame = || model.display().to_string();
     let config = ModelConfig::read(&checkpoint.config).map_err(Failure::engine)?;
     // What lacks a tensor cannot run: better said here than after a long copy.

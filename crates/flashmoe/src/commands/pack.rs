@@ -20,7 +20,7 @@ use crate::progress::{Progress, Unit, say};
 use crate::requantisation;
 
 pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()> {
-    let source = crate::models::open(&arguments.source)?;
+    let source = crate::models::open_to_pack(&arguments.source)?;
     check_model(&source)?;
     let recipe = arguments.recipe()?;
     let options = PackOptions { dry_run: true, recipe };

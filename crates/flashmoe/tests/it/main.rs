@@ -25,6 +25,7 @@ mod hardening;
 mod heads;
 mod hosts;
 mod identity;
+mod input_major;
 mod kv_type;
 mod latent;
 mod limits;

@@ -72,6 +72,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         head: found.head,
         skipped: found.skipped,
         unused: found.unused,
+        input_majors: Default::default(),
         pack: None,
     })
 }

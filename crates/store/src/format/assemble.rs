@@ -13,6 +13,7 @@ use super::config::{Dimensions, keys};
 use super::deepseek_v4;
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::head::{self, Head};
+use super::input_major::{self, InputMajors};
 use super::layer::LayerBuilder;
 use super::names::{self, Meaning, Part};
 use super::published::Published;
@@ -38,6 +39,14 @@ impl Schemes<'_> {
             Self::Group(_) => Published::default(),
         }
     }
+
+    /// What GPTQ, AWQ or AutoRound quantised.
+    fn input_major(&self) -> Option<&input_major::config::Quantised> {
+        match self {
+            Self::Config(quantization) => quantization.input_major(),
+            Self::Group(_) => None,
+        }
+    }
 }
 
 /// What a set of raw tensors amounts to.
@@ -48,6 +57,8 @@ pub(crate) struct Assembled {
     pub(crate) row_tables: BTreeMap<String, RowTable>,
     /// What predicts further tokens.
     pub(crate) head: Head,
+    /// Which of all matrices lie inputs before outputs.
+    pub(crate) input_majors: InputMajors,
     pub(crate) skipped: Vec<String>,
     pub(crate) unused: Vec<String>,
     /// True when all convolution kernels lie as `[C, K, 1]`, false when as `[C, 1, K]`; `None` without
@@ -55,8 +66,8 @@ pub(crate) struct Assembled {
     pub(crate) convolutions_converted: Option<bool>,
 }
 
-/// Parts of one matrix: weight, scales, biases.
-type Parts = [Option<(FileId, RawTensor)>; 3];
+/// Parts of one matrix: weight, scales, biases, order of inputs.
+type Parts = [Option<(FileId, RawTensor)>; 4];
 
 /// Assembles the tensors of `files`; `config` is the file to blame for what is missing.
 pub(crate) fn assemble(
@@ -70,7 +81,7 @@ pub(crate) fn assemble(
     refuse_trunk_beyond(config, &raw, dimensions)?;
     let head::Split { trunk, head: of_head } = head::split(raw, dimensions);
     let names: Vec<String> = of_head.iter().map(|(_, tensor)| tensor.name.clone()).collect();
-    let head = head::assemble(config, files, of_head, dimensions, schemes);
+    let (head, input_majors) = head::assemble(config, files, of_head, dimensions, schemes);
     let published = schemes.published().is_any();
     let mut sorted = Sorted { published, ..Sorted::default() };
     if matches!(head, Head::Unusable(_)) {
@@ -80,17 +91,23 @@ pub(crate) fn assemble(
         sorted.add(files, dimensions, file, tensor)?;
     }
     let Sorted { matrices, skipped, unused, .. } = sorted;
-    let mut built = Built::default();
+    let mut built = Built { input_majors, ..Built::default() };
     for (name, (meaning, parts)) in matrices {
-        if let (Meaning::Rows { .. }, [None, Some((file, scale)), _]) = (meaning, &parts) {
+        if let (Meaning::Rows { .. }, [None, Some((file, scale)), ..]) = (meaning, &parts) {
             let found = "rows of n-grams in 8-bit floats with one scale";
             let remedy = "use the bf16 release";
             return Err(FormatError::unsupported(path(*file), &scale.name, found, remedy));
         }
-        let (file, tensor) = matrix(config, path, &name, parts, schemes)?;
+        let [codes, ..] = &parts;
+        let (file, tensor) = match codes {
+            Some((_, codes)) if codes.name.ends_with(input_major::CODES) => {
+                built.turned(config, files, &name, parts, schemes)?
+            }
+            _ => matrix(config, path, &name, parts, schemes)?,
+        };
         built.add(path(file), dimensions, name, meaning, (file, tensor))?;
     }
-    let Built { tensors, mut builders, convolutions, tables } = built;
+    let Built { tensors, mut builders, convolutions, tables, input_majors } = built;
     let converted = convolutions.first().copied();
     if convolutions.iter().any(|&other| Some(other) != converted) {
         let found = "some are [channels, 1, width], others [channels, width, 1]";
@@ -111,10 +128,20 @@ pub(crate) fn assemble(
     });
     let row_tables = joined.collect::<Result<_, FormatError>>()?;
     let convolutions_converted = converted;
-    Ok(Assembled { tensors, experts, row_tables, head, skipped, unused, convolutions_converted })
+    Ok(Assembled {
+        tensors,
+        experts,
+        row_tables,
+        head,
+        input_majors,
+        skipped,
+        unused,
+        convolutions_converted,
+    })
 }
 
-fn path(files: &[CheckpointFile], file: FileId) -> &Path {
+/// The file that an extent or tensor names.
+pub(super) fn path(files: &[CheckpointFile], file: FileId) -> &Path {
     files[file.0 as usize].path.as_path()
 }
 
@@ -181,9 +208,28 @@ struct Built {
     convolutions: Vec<bool>,
     /// Parts of tables of rows, by layer.
     tables: BTreeMap<usize, BTreeMap<Option<usize>, (FileId, Tensor)>>,
+    input_majors: InputMajors,
 }
 
 impl Built {
+    /// The matrix of parts that lie inputs before outputs, and the file of its codes.
+    fn turned(
+        &mut self,
+        config: &Path,
+        files: &[CheckpointFile],
+        name: &str,
+        [codes, scales, zeros, order]: Parts,
+        schemes: &Schemes<'_>,
+    ) -> Result<(FileId, Tensor), FormatError> {
+        let codes = codes.expect("the caller saw codes");
+        let (file, parts) = (codes.0, [scales, zeros, order]);
+        let quantised = schemes.input_major();
+        let (tensor, described) =
+            input_major::matrix(config, files, name, codes, parts, quantised)?;
+        self.input_majors.insert(tensor.weight, described);
+        Ok((file, tensor))
+    }
+
     /// `path` is the file that holds the weight.
     fn add(
         &mut self,
@@ -290,9 +336,9 @@ fn matrix<'a>(
     parts: Parts,
     schemes: &Schemes<'_>,
 ) -> Result<(FileId, Tensor), FormatError> {
-    let [weight, scales, biases] = parts;
+    let [weight, scales, biases, order] = parts;
     let Some((file, weight)) = weight else {
-        let there = scales.or(biases).map_or_else(String::new, |(_, tensor)| tensor.name);
+        let there = scales.or(biases).or(order).map_or_else(String::new, |(_, tensor)| tensor.name);
         let found = format!("weight is missing ({there} is there)");
         return Err(FormatError::invalid(config, name, found, DOWNLOAD_AGAIN));
     };
@@ -301,6 +347,9 @@ fn matrix<'a>(
         return Err(invalid(format!("shape {:?} holds nothing", weight.shape)));
     }
     let path = path(file);
+    let rest = [biases, order];
+    input_major::refuse_strays(path, &rest)?;
+    let [biases, _] = rest;
     let tensor = match (scales, biases) {
         (Some(scales), Some(shared)) if scaled::is_global(&shared.1) => {
             let parts = [(file, weight), scales, shared];
@@ -322,7 +371,8 @@ fn matrix<'a>(
     Ok((file, tensor?))
 }
 
-fn extent(file: FileId, tensor: &RawTensor) -> Extent {
+/// Where a tensor lies.
+pub(super) fn extent(file: FileId, tensor: &RawTensor) -> Extent {
     Extent { file, offset: tensor.offset, length: tensor.length }
 }
 

@@ -112,6 +112,18 @@ pub enum FormatError {
         /// The checksum of the bytes found.
         found: u64,
     },
+    /// Weights that lie inputs before outputs, as GPTQ and AWQ write them: a pack holds them as they are used.
+    #[error(
+        "{}: {field}: lies inputs before outputs (GPTQ, AWQ) and is not read in place; run `flashmoe pack` on the \
+         model, which turns it without loss, and use the pack",
+        shown::path(file)
+    )]
+    ToPack {
+        /// The file.
+        file: PathBuf,
+        /// The tensor.
+        field: String,
+    },
     /// A pack that was never finished.
     #[error(
         "{}: the pack is unfinished; run the same `pack` command again to complete it",

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::assemble::{self, Schemes};
 use super::config::Dimensions;
+use super::input_major::InputMajors;
 use super::names;
 use super::safetensors::RawTensor;
 use super::{Checkpoint, CheckpointFile, FileId, LayerExperts, Tensor};
@@ -122,36 +123,41 @@ fn renamed(name: &str, layer: usize) -> Option<String> {
     Some(format!("layers.{layer}.{ours}{}", &rest[theirs.len()..]))
 }
 
-/// The head that these tensors make. A head is no part of any answer, so one that is not whole is said, not refused.
+/// The head that these tensors make, and which of its matrices lie inputs before outputs. A head is no part of any
+/// answer, so one that is not whole is said, not refused.
 pub(super) fn assemble(
     config: &Path,
     files: &[CheckpointFile],
     raw: Vec<(FileId, RawTensor)>,
     dimensions: Dimensions,
     schemes: &Schemes<'_>,
-) -> Head {
+) -> (Head, InputMajors) {
+    let unusable = |why: String| (Head::Unusable(why), InputMajors::default());
     if raw.is_empty() {
-        return Head::Absent;
+        return (Head::Absent, InputMajors::default());
     }
     let layer = dimensions.layers;
     let mut own = Vec::with_capacity(raw.len());
     for (file, mut tensor) in raw {
         match renamed(&tensor.name, layer) {
             Some(name) => tensor.name = name,
-            None => return Head::Unusable(format!("{} is not known here", tensor.name)),
+            None => return unusable(format!("{} is not known here", tensor.name)),
         }
         own.push((file, tensor));
     }
     let dimensions = Dimensions { layers: layer + 1, drafts: 0, ..dimensions };
     let mut found = match assemble::assemble(config, files, own, dimensions, schemes) {
         Ok(found) => found,
-        Err(error) => return Head::Unusable(error.to_string()),
+        Err(error) => return unusable(error.to_string()),
     };
     if let Some(name) = found.unused.first() {
-        return Head::Unusable(format!("{name} is not known here"));
+        return unusable(format!("{name} is not known here"));
     }
     let experts = found.experts.pop().flatten();
-    whole(found.tensors, experts, layer)
+    match whole(found.tensors, experts, layer) {
+        head @ Head::Apart(_) => (head, found.input_majors),
+        head => (head, InputMajors::default()),
+    }
 }
 
 /// The head that these tensors of a layer are, if they are one.

@@ -56,7 +56,10 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
             tensor.name = deepseek_v4::renamed(&tensor.name).into_owned();
         }
     }
-    let from_mlx = |name: &str| name.contains(".switch_mlp.") || name.ends_with(".scales");
+    // GPTQ and AWQ call their scales so as well.
+    let says_scales = quantization.input_major().is_none();
+    let from_mlx =
+        |name: &str| name.contains(".switch_mlp.") || says_scales && name.ends_with(".scales");
     let is_mlx = quantization.is_present()
         || shards.written_by_mlx
         || shards.tensors.iter().any(|(_, tensor)| from_mlx(&tensor.name));
@@ -87,6 +90,7 @@ pub(super) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         experts: found.experts,
         row_tables: found.row_tables,
         head: found.head,
+        input_majors: found.input_majors,
         skipped: found.skipped,
         unused: found.unused,
         pack: None,

@@ -22,6 +22,7 @@ pub(crate) mod files;
 mod gguf;
 mod head;
 mod hugging_face;
+pub(crate) mod input_major;
 mod json;
 mod layer;
 pub(crate) mod layout;
@@ -51,6 +52,7 @@ pub use element::{Element, Integer};
 pub use error::FormatError;
 pub use gguf::{Vocabulary, read_gguf_header, word_expressions};
 pub use head::{DraftHead, Head};
+pub use input_major::InputMajors;
 pub use manifest::Requantised;
 pub use rows::{RowPart, RowTable};
 pub use safetensors::read_safetensors_header;
@@ -190,6 +192,8 @@ pub struct Checkpoint {
     pub skipped: Vec<String>,
     /// Names that no family has: their meaning is unknown, so nothing is done with them.
     pub unused: Vec<String>,
+    /// Which matrices lie inputs before outputs, for the packer alone.
+    pub input_majors: InputMajors,
     /// What only a native pack has.
     pub pack: Option<PackInfo>,
 }
@@ -218,7 +222,19 @@ pub struct PackInfo {
 /// Opens the checkpoint in the folder `path`, or the one whose file `path` is.
 ///
 /// Only headers and small files are read. An error names the file and the field to blame.
+///
+/// # Errors
+/// What is no checkpoint, damaged, not read, or lies inputs before outputs ([`FormatError::ToPack`]).
 pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
+    open_to_pack(path)?.in_place()
+}
+
+/// Opens a checkpoint whose matrices may lie inputs before outputs (GPTQ, AWQ, AutoRound), as [`open`] does any other:
+/// shapes, encodings and sizes are those of its pack, extents are only for the packer.
+///
+/// # Errors
+/// What is no checkpoint, damaged, or not read.
+pub fn open_to_pack(path: &Path) -> Result<Checkpoint, FormatError> {
     let metadata = path.metadata().map_err(|error| FormatError::io(path, "open", error))?;
     if metadata.is_dir() {
         return source::open(&place::Place { folder: path, file: None });

@@ -145,13 +145,15 @@ pub(crate) const GLOBAL_DIVISOR: &str = "weight_global_scale";
 /// The zero points of a matrix, as compressed-tensors calls them.
 pub(crate) const ZERO_POINT: &str = "weight_zero_point";
 
-/// Which of the up to four tensors of a quantised matrix a name means.
+/// Which of the up to five tensors of a quantised matrix a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Weight,
     Scales,
     /// Biases, zero points, or the number that all scales of the matrix share.
     Biases,
+    /// The group of each input.
+    Order,
     /// Rows and columns as two numbers, which the shapes of the others say as well.
     Shape,
 }
@@ -191,9 +193,10 @@ pub(crate) fn canonical(name: &str) -> (Cow<'_, str>, Part) {
         Some((stem, "scales" | "scale" | "weight_scale_inv" | "weight_scale")) => {
             (stem, Part::Scales)
         }
-        Some((stem, "weight_packed")) => (stem, Part::Weight),
+        Some((stem, "weight_packed" | "qweight")) => (stem, Part::Weight),
+        Some((stem, "g_idx")) => (stem, Part::Order),
         Some((stem, "weight_shape")) => (stem, Part::Shape),
-        Some((stem, "biases" | GLOBAL_FACTOR | GLOBAL_DIVISOR | ZERO_POINT)) => {
+        Some((stem, "biases" | "qzeros" | GLOBAL_FACTOR | GLOBAL_DIVISOR | ZERO_POINT)) => {
             (stem, Part::Biases)
         }
         Some((_, last)) if last.ends_with("_proj_blocks") => {
@@ -346,7 +349,9 @@ pub(crate) fn foreign_quantisation(name: &str) -> Option<&'static str> {
             Some("quantisation with parts of low rank (SVDQuant)")
         }
         ZERO_POINT => Some("compressed-tensors quantisation with zero points"),
-        "qweight" | "qzeros" | "g_idx" => Some("GPTQ or AWQ quantisation, inputs before outputs,"),
+        "qweight" | "qzeros" | "g_idx" => {
+            Some("GPTQ or AWQ quantisation of a matrix without a known name")
+        }
         "weight_g_idx" => Some("compressed-tensors quantisation with columns in another order"),
         last if last.ends_with("_blocks") => Some("mxfp4 quantisation"),
         _ => None,

@@ -103,6 +103,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         norms_are_zero_centred: manifest.norms_are_zero_centred,
         row_tables: BTreeMap::new(),
         head,
+        input_majors: Default::default(),
         skipped: manifest.skipped,
         unused: manifest.unused,
         pack: Some(pack),

@@ -46,10 +46,10 @@ pub(crate) struct Published {
 
 /// Where an object is, for messages.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    file: &'a Path,
-    key: &'a str,
-    remedy: &'static str,
+pub(super) struct At<'a> {
+    pub(super) file: &'a Path,
+    pub(super) key: &'a str,
+    pub(super) remedy: &'static str,
 }
 
 impl Published {
@@ -60,7 +60,8 @@ impl Published {
 }
 
 impl At<'_> {
-    fn refused(self, field: &str, found: Option<&Value>) -> FormatError {
+    /// The refusal of a field of the object, and of the value found.
+    pub(super) fn refused(self, field: &str, found: Option<&Value>) -> FormatError {
         let found = found.map_or_else(|| "no value".to_owned(), |v| shown(v).to_string());
         FormatError::unsupported(self.file, format!("{}.{field}", self.key), found, self.remedy)
     }
@@ -75,7 +76,7 @@ impl At<'_> {
 }
 
 /// True for a value that says nothing.
-fn is_nothing(value: Option<&Value>) -> bool {
+pub(super) fn is_nothing(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
         Some(Value::Object(object)) => object.is_empty(),
@@ -185,6 +186,34 @@ fn integers(at: At<'_>, path: &str, weights: &Value) -> Result<(Scheme, bool), F
     let (bits, group) = (number("num_bits", &[4, 8])?, number("group_size", &[32, 64, 128])?);
     // Both fit: the allowed values say so.
     Ok((Scheme { bits: bits as u8, group: group as u16, floats: false }, !symmetric))
+}
+
+/// Schemes of the object `key` of AutoRound whose tensors are those of compressed-tensors. Where it has no
+/// `config_groups`, its type of data says which they are.
+pub(super) fn auto_round(
+    file: &Path,
+    key: &str,
+    object: &Map<String, Value>,
+) -> Result<Published, FormatError> {
+    if object.contains_key("config_groups") {
+        return compressed_tensors(file, key, object);
+    }
+    let at = At { file, key, remedy: COMPRESSED };
+    let kind = object.get("data_type");
+    let (group, found) = match kind.and_then(Value::as_str) {
+        Some("nv_fp") => {
+            (16, Published { nvfp4: Some(GlobalScale::Divides), ..Published::default() })
+        }
+        Some("mx_fp") => (32, Published { said: true, ..Published::default() }),
+        _ => return Err(at.refused("data_type", kind)),
+    };
+    for (name, expected) in [("bits", 4), ("group_size", group)] {
+        let value = object.get(name);
+        if value.and_then(Value::as_u64) != Some(expected) {
+            return Err(at.refused(name, value));
+        }
+    }
+    Ok(found)
 }
 
 /// Schemes of an object that ModelOpt wrote: `key` of config.json, or of its own file.

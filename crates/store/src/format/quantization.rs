@@ -15,12 +15,14 @@ use serde_json::{Map, Value};
 use super::config::keys::{self, Key};
 use super::config::kind::AnyOf;
 use super::error::FormatError;
+use super::input_major::config::{self as input_major, Quantised};
 use super::published::{self, MODELOPT_FILE, Published};
 use super::{Configuration, files, json, names, scaled};
 use crate::shown::shown;
 
 const SUPPORTED: &str = "supported are affine quantisation (bits 2, 3, 4, 5, 6, 8; groups of 32, 64, 128), mxfp4, \
-     fp8 in tiles of 128 x 128, nvfp4, int4 and int8 of compressed-tensors, and unquantised bf16, f16, f32";
+     fp8 in tiles of 128 x 128, nvfp4, int4 and int8 of compressed-tensors, gptq, awq and auto-round to be packed, \
+     and unquantised bf16, f16, f32";
 
 /// 4-bit floats as `quant_method` (gpt-oss) and as `mode` (mlx-lm): their tensors say so as well.
 const MXFP4: &str = "mxfp4";
@@ -44,6 +46,8 @@ pub(crate) struct Quantization {
     overrides: HashMap<String, Option<Scheme>>,
     /// What publishers' tools quantised.
     published: Published,
+    /// What GPTQ, AWQ or AutoRound quantised.
+    input_major: Option<Quantised>,
 }
 
 impl Quantization {
@@ -70,6 +74,9 @@ impl Quantization {
         if method.and_then(Value::as_str) == Some("compressed-tensors") {
             let published = published::compressed_tensors(file, key, object)?;
             return Ok(Self { published, ..Self::default() });
+        }
+        if let Some(read) = input_major(file, key, object)? {
+            return Ok(read);
         }
         if let Some("modelopt" | "modelopt_fp4") = method.and_then(Value::as_str) {
             let published = published::modelopt(file, key, object)?;
@@ -103,7 +110,7 @@ impl Quantization {
                 return Err(FormatError::invalid(file, field, found, "keep one of the two"));
             }
         }
-        Ok(Self { default: Some(default), overrides, published: Published::default() })
+        Ok(Self { default: Some(default), overrides, ..Self::default() })
     }
 
     /// What ModelOpt's own file says, where there is one.
@@ -128,15 +135,43 @@ impl Quantization {
         &self.published
     }
 
+    /// What GPTQ, AWQ or AutoRound quantised.
+    pub(crate) fn input_major(&self) -> Option<&Quantised> {
+        self.input_major.as_ref()
+    }
+
     /// True when an override names the module and says that it is quantised.
     pub(crate) fn overrides_to_quantised(&self, module: &str) -> bool {
         matches!(self.overrides.get(module), Some(Some(_)))
+            || self.input_major().is_some_and(|quantised| quantised.overrides_to_quantised(module))
     }
 
     /// True when the configuration mentions quantisation at all.
     pub(crate) fn is_present(&self) -> bool {
         self.default.is_some()
     }
+}
+
+/// The quantisation of an object that GPTQ, AWQ or AutoRound wrote.
+fn input_major(
+    file: &Path,
+    key: &str,
+    object: &Map<String, Value>,
+) -> Result<Option<Quantization>, FormatError> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str);
+    let quantised = match text("quant_method") {
+        Some("gptq") => input_major::gptq(file, key, object)?,
+        Some("awq") => input_major::awq(file, key, object)?,
+        Some("auto-round" | "intel/auto-round")
+            if text("packing_format") == Some(input_major::LLM_COMPRESSOR) =>
+        {
+            let published = published::auto_round(file, key, object)?;
+            return Ok(Some(Quantization { published, ..Quantization::default() }));
+        }
+        Some("auto-round" | "intel/auto-round") => input_major::auto_round(file, key, object)?,
+        _ => return Ok(None),
+    };
+    Ok(Some(Quantization { input_major: Some(quantised), ..Quantization::default() }))
 }
 
 /// Checks that 8-bit floats are said to be of the kind that is read; their tensors say which they are.

@@ -31,6 +31,7 @@ impl Checkpoint {
             norms_are_zero_centred: self.norms_are_zero_centred,
             skipped: Vec::new(),
             unused: Vec::new(),
+            input_majors: self.input_majors.clone(),
             pack: self.pack.clone(),
         }
     }

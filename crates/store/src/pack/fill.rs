@@ -13,6 +13,7 @@ use super::PackError;
 use super::direct::{Aligned, SourceFile};
 use super::finite::{self, Plane};
 use super::plan::{Chunk, Copied, Encode, EncodedMatrix, OutputFile, Parameters};
+use super::turn::{Planes, Turner};
 use crate::format::{Checkpoint, Extent};
 
 /// Longest single read; neighbouring pieces are fetched together up to this.
@@ -154,14 +155,17 @@ impl<'a> Filler<'a> {
                     put(&done.scales, scales);
                     put(&done.biases, biases);
                 }
-                Parameters::Aside { offset } => {
-                    for (kept, bytes) in self.kept.iter_mut().zip([&done.scales, &done.biases]) {
+                Parameters::Aside { scales, biases } => {
+                    let planes = [(&done.scales, scales), (&done.biases, biases)];
+                    for (kept, (bytes, offset)) in self.kept.iter_mut().zip(planes) {
                         kept.resize(kept.len().max(offset + bytes.len()), 0);
                         kept[offset..][..bytes.len()].copy_from_slice(bytes);
                     }
                 }
             }
-            self.errors[task.matrix].merge(&done.error);
+            if let Some(matrix) = task.matrix {
+                self.errors[matrix].merge(&done.error);
+            }
         }
         Ok(())
     }
@@ -212,20 +216,33 @@ impl<'a> Filler<'a> {
         results.into_iter().map(|(_, result)| result).collect()
     }
 
-    fn run(&self, task: &Encode) -> Result<Done, PackError> {
+    /// The planes of a task's rows in the source's encoding.
+    fn fetch(&self, task: &Encode) -> Result<Planes, PackError> {
+        let (source, opened) = (self.source, self.opened);
+        if let Some((rows, matrix)) = task.turned.clone().zip(source.input_major(task.weight)) {
+            return Turner { source, opened }.rows(task.weight, matrix, rows);
+        }
         let fetch = |extent: Extent| {
             let mut bytes = vec![0; extent.length as usize];
-            read(self.source, self.opened, extent, &mut bytes).map(|()| bytes)
+            read(source, opened, extent, &mut bytes).map(|()| bytes)
         };
-        let name = &self.matrices[task.matrix].name;
+        let weight = fetch(task.weight)?;
+        let (scales, zeros) = match task.scales_biases {
+            Some((scales, biases)) => (fetch(scales)?, fetch(biases)?),
+            None => (Vec::new(), Vec::new()),
+        };
+        Ok(Planes { weight, scales, zeros })
+    }
+
+    fn run(&self, task: &Encode) -> Result<Done, PackError> {
+        let Planes { weight, scales, zeros: biases } = self.fetch(task)?;
+        let Some(matrix) = task.matrix else {
+            return Ok(Done { weight, scales, biases, error: quantize::Error::default() });
+        };
+        let name = &self.matrices[matrix].name;
         let shape = |problem: kernels::format::MatrixError| PackError::Recipe {
             name: name.clone(),
             problem: problem.to_string(),
-        };
-        let weight = fetch(task.weight)?;
-        let (scales, biases) = match task.scales_biases {
-            Some((scales, biases)) => (fetch(scales)?, fetch(biases)?),
-            None => (Vec::new(), Vec::new()),
         };
         let rows = weight.len() / task.from.weight_row_bytes(task.columns);
         let matrix = Matrix::new(task.from, rows, task.columns, &weight, &scales, &biases);

@@ -18,6 +18,7 @@ mod journal;
 mod pipeline;
 mod plan;
 mod recipe;
+mod turn;
 mod verify;
 
 use std::hash::Hasher;
@@ -219,9 +220,7 @@ pub fn pack_on(
     options: PackOptions,
     progress: &mut Progress<'_>,
 ) -> Result<PackReport, PackError> {
-    if let Some(name) = source.row_tables.keys().next() {
-        return Err(PackError::Rows { name: name.clone() });
-    }
+    refuse_rows(source)?;
     // A head is kept.
     let whole = source.clone().with_any_head();
     let source = &whole;
@@ -279,6 +278,19 @@ pub fn pack_on(
     let journal_path = destination.join(JOURNAL);
     fs.remove(&journal_path).map_err(|error| at("remove")(&journal_path, error))?;
     Ok(report)
+}
+
+/// Refuses tables whose rows are read one by one. Elsewhere such a folder is used as it is, which one that lies inputs
+/// before outputs cannot be.
+fn refuse_rows(source: &Checkpoint) -> Result<(), PackError> {
+    let Some(name) = source.row_tables.keys().next() else { return Ok(()) };
+    if source.lies_input_major() {
+        let found =
+            "a table of n-grams, which no pack holds, next to weights that only a pack holds";
+        let remedy = "use another release than that of GPTQ, AWQ or AutoRound";
+        return Err(FormatError::unsupported(&source.root, name, found, remedy).into());
+    }
+    Err(PackError::Rows { name: name.clone() })
 }
 
 fn check_space(fs: &dyn PackFs, folder: &Path, needed: u64) -> Result<(), PackError> {

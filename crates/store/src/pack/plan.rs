@@ -1,14 +1,17 @@
 //! What a pack will consist of, byte for byte, before any of it is written.
 //!
-//! Every output file is a list of chunks; a chunk is a run of bytes filled by copies from the source and by
-//! matrices encoded anew, the rest zero. Checksums are taken over covered runs: a record, or a trunk part
-//! with its padding.
+//! Every output file is a list of chunks; a chunk is a run of bytes filled by copies from the source, by matrices that
+//! are turned (they lie inputs before outputs) and by matrices encoded anew, the rest zero. Checksums are taken over
+//! covered runs: a record, or a trunk part with its padding.
+
+use std::ops::Range;
 
 use kernels::format::Encoding;
 
 use super::PackError;
 use super::finite::Plane;
 use super::recipe::Recipe;
+use super::turn::ROWS_TOGETHER;
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{self, Hex, Layer, Manifest, ProjectionEntry, Spans, TrunkTensor};
 use crate::format::{Checkpoint, Extent, FileId, LayerExperts, ProjectionShape, Tensor};
@@ -17,6 +20,8 @@ use crate::format::{Checkpoint, Extent, FileId, LayerExperts, ProjectionShape, T
 const CHUNK_BYTES: u64 = 32 << 20;
 /// Values that one thread encodes at a time: 4 MiB of floats.
 const ENCODE_VALUES: usize = 1 << 20;
+/// Values that one thread turns at a time: 8 MiB of 4 bits. More rows are longer reads.
+const TURN_VALUES: usize = 1 << 24;
 
 /// Names of the projections, as in manifests.
 pub(super) const PROJECTIONS: [&str; 3] = ["gate", "up", "down"];
@@ -27,7 +32,7 @@ pub(super) struct Chunk {
     pub(super) bytes: u64,
     /// Source bytes and where in the chunk they go.
     pub(super) copies: Vec<Copied>,
-    /// Rows to be encoded anew.
+    /// Rows to be turned or encoded anew.
     pub(super) encodes: Vec<Encode>,
     /// Parameters of rows that earlier chunks of the file encoded, for the beginning of this one.
     pub(super) kept: Option<Kept>,
@@ -52,11 +57,13 @@ impl Copied {
     }
 }
 
-/// Some rows of a matrix, from the source's encoding to another.
+/// Some rows of a matrix, from the source's encoding to another, or to the same where they are turned.
 #[derive(Clone)]
 pub(super) struct Encode {
-    /// Number of the matrix in [`OutputFile::matrices`].
-    pub(super) matrix: usize,
+    /// Number of the matrix in [`OutputFile::matrices`]; `None` where the encoding stays.
+    pub(super) matrix: Option<usize>,
+    /// Which rows, of a matrix that lies inputs before outputs: the extents are those of all of it.
+    pub(super) turned: Option<Range<usize>>,
     /// The rows in the source.
     pub(super) weight: Extent,
     pub(super) scales_biases: Option<(Extent, Extent)>,
@@ -74,7 +81,7 @@ pub(super) enum Parameters {
     /// Into the chunk, at these places.
     Chunk { scales: u64, biases: u64 },
     /// Aside, for later chunks: in the trunk the scales of a tensor follow all its values.
-    Aside { offset: usize },
+    Aside { scales: usize, biases: usize },
 }
 
 /// A run of parameters kept aside.
@@ -111,7 +118,18 @@ pub(super) enum Output {
 /// A tensor of the trunk, and where its parts end in the file, padding included.
 pub(super) enum TrunkPart {
     Copy { extent: Extent, plane: Plane, end: u64 },
-    Encode { tensor: Tensor, matrix: usize, ends: [u64; 3] },
+    Encode { tensor: Tensor, matrix: EncodedTensor, ends: [u64; 3] },
+}
+
+/// What becomes of a tensor that is not copied.
+#[derive(Clone, Copy)]
+pub(super) struct EncodedTensor {
+    /// As in [`Encode`].
+    matrix: Option<usize>,
+    from: Encoding,
+    to: Encoding,
+    /// Whether it lies inputs before outputs.
+    turned: bool,
 }
 
 pub(super) struct Plan {
@@ -184,17 +202,29 @@ fn plan_trunk(
     let each = source.tensors.iter().zip(&spans).zip(&changes).zip(elements);
     for ((((name, tensor), spans), &change), (_, element)) in each {
         let mut ends = spans.parts().map(|span| span.offset + span.bytes);
-        let mut end = || ends.next().unwrap_or(0).next_multiple_of(layout::PAGE);
-        match change {
-            None => {
+        // A plane that the encoding lacks ends where the one before does.
+        let mut last = 0;
+        let mut end = || {
+            last = ends.next().map_or(last, |end| end.next_multiple_of(layout::PAGE));
+            last
+        };
+        let turned = source.input_major(tensor.weight).map(|matrix| matrix.encoding);
+        match (change, turned) {
+            (None, None) => {
                 let copy = |(extent, plane)| TrunkPart::Copy { extent, plane, end: end() };
                 parts.extend(tensor.parts().zip(Plane::of(tensor.element)).map(copy));
             }
-            Some((from, to)) => {
+            (change, turned) => {
                 let ends = [end(), end(), end()];
-                let matrix = matrices.len();
-                matrices.push(EncodedMatrix { name: name.clone(), from, to });
-                parts.push(TrunkPart::Encode { tensor: tensor.clone(), matrix, ends });
+                let matrix = change.map(|(from, to)| {
+                    matrices.push(EncodedMatrix { name: name.clone(), from, to });
+                    matrices.len() - 1
+                });
+                let same = turned.map(|encoding| (encoding, encoding));
+                if let Some((from, to)) = change.or(same) {
+                    let matrix = EncodedTensor { matrix, from, to, turned: turned.is_some() };
+                    parts.push(TrunkPart::Encode { tensor: tensor.clone(), matrix, ends });
+                }
             }
         }
         tensors.push(TrunkTensor {
@@ -256,11 +286,11 @@ impl OutputFile {
     /// The chunks of this file, in order.
     pub(super) fn chunks(&self, source: &Checkpoint) -> Vec<Chunk> {
         match &self.kind {
-            Output::Trunk(parts) => merged(trunk_chunks(parts, &self.matrices)),
+            Output::Trunk(parts) => merged(trunk_chunks(parts)),
             Output::Layer { index, record_bytes, spans, targets } => {
                 let layer = source.experts[*index].as_ref();
                 layer.map_or_else(Vec::new, |layer| {
-                    layer_chunks(layer, *record_bytes, spans, targets)
+                    layer_chunks(source, layer, *record_bytes, spans, targets)
                 })
             }
         }
@@ -293,7 +323,7 @@ fn merged(chunks: Vec<Chunk>) -> Vec<Chunk> {
     merged
 }
 
-fn trunk_chunks(parts: &[TrunkPart], matrices: &[EncodedMatrix]) -> Vec<Chunk> {
+fn trunk_chunks(parts: &[TrunkPart]) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     let mut start = 0;
     for part in parts {
@@ -307,11 +337,11 @@ fn trunk_chunks(parts: &[TrunkPart], matrices: &[EncodedMatrix]) -> Vec<Chunk> {
                 start = end;
             }
             TrunkPart::Encode { tensor, matrix, ends } => {
-                let EncodedMatrix { from, to, .. } = matrices[*matrix];
-                encoded_tensor(&mut chunks, tensor, (*matrix, from, to), ends[0] - start);
+                encoded_tensor(&mut chunks, tensor, *matrix, ends[0] - start);
                 let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
-                let parameters = (rows * to.scale_row_bytes(columns)) as u64;
+                let planes = matrix.to.plane_bytes(rows, columns);
                 for (biases, covered) in [(false, ends[1] - ends[0]), (true, ends[2] - ends[1])] {
+                    let parameters = planes[1 + usize::from(biases)] as u64;
                     run(&mut chunks, covered, 1, |chunk, done| {
                         let length = parameters.saturating_sub(done).min(chunk.bytes) as usize;
                         chunk.kept = Some(Kept { biases, offset: done as usize, length });
@@ -340,20 +370,23 @@ fn run(chunks: &mut Vec<Chunk>, covered: u64, unit: usize, fill: impl Fn(&mut Ch
     }
 }
 
-/// Chunks over the values of a tensor that is encoded anew: whole rows, the padding in the last.
+/// Chunks over the values of a tensor that is turned or encoded anew: whole rows, the padding in the last.
 fn encoded_tensor(
     chunks: &mut Vec<Chunk>,
     tensor: &Tensor,
-    (matrix, from, to): (usize, Encoding, Encoding),
+    EncodedTensor { matrix, from, to, turned }: EncodedTensor,
     covered: u64,
 ) {
     let (rows, columns) = layout::flat(&tensor.shape).unwrap_or_default();
     let row_bytes = to.weight_row_bytes(columns) as u64;
     // Rows that share scales stay together.
-    let shared = from.rows_per_scale();
+    let (shared, values) = match turned {
+        true => (ROWS_TOGETHER, if from == to { TURN_VALUES } else { ENCODE_VALUES }),
+        false => (from.rows_per_scale(), ENCODE_VALUES),
+    };
     let whole = |rows: usize| (rows / shared).max(1) * shared;
     let chunk_rows = whole((CHUNK_BYTES / row_bytes) as usize);
-    let task_rows = whole(ENCODE_VALUES / columns);
+    let task_rows = whole(values / columns);
     for first in (0..rows).step_by(chunk_rows) {
         let last = (first + chunk_rows).min(rows);
         let ends = last == rows;
@@ -361,13 +394,18 @@ fn encoded_tensor(
         let encodes = (first..last).step_by(task_rows).map(|row| {
             let count = task_rows.min(last - row);
             let places = from.part_bytes(row, count, columns);
-            let part = |extent: Extent, plane: usize| Extent {
-                offset: extent.offset + places[plane].0 as u64,
-                length: (places[plane].1 - places[plane].0) as u64,
-                ..extent
+            let part = |extent: Extent, plane: usize| match turned {
+                true => extent,
+                false => Extent {
+                    offset: extent.offset + places[plane].0 as u64,
+                    length: (places[plane].1 - places[plane].0) as u64,
+                    ..extent
+                },
             };
+            let [_, (scales, _), (biases, _)] = to.part_bytes(row, count, columns);
             Encode {
                 matrix,
+                turned: turned.then_some(row..row + count),
                 weight: part(tensor.weight, 0),
                 scales_biases: tensor
                     .scales_biases
@@ -376,7 +414,7 @@ fn encoded_tensor(
                 to,
                 columns,
                 weight_to: (row - first) as u64 * row_bytes,
-                parameters_to: Parameters::Aside { offset: row * to.scale_row_bytes(columns) },
+                parameters_to: Parameters::Aside { scales, biases },
             }
         });
         let encodes = encodes.collect();
@@ -385,6 +423,7 @@ fn encoded_tensor(
 }
 
 fn layer_chunks(
+    source: &Checkpoint,
     layer: &LayerExperts,
     record_bytes: u64,
     spans: &[MatrixSpans; 3],
@@ -404,10 +443,13 @@ fn layer_chunks(
             for (projection, spans) in spans.iter().enumerate() {
                 let shape = &layer.shapes[projection];
                 let (weight, pair) = (expert.weight[projection], expert.scales_biases[projection]);
-                if shape.encoding != targets[projection] {
+                let turned = source.input_major(weight).is_some();
+                let changes = shape.encoding != targets[projection];
+                if changes || turned {
                     let (scales, biases) = spans.scales_biases.unwrap_or_default();
                     chunk.encodes.push(Encode {
-                        matrix,
+                        matrix: changes.then_some(matrix),
+                        turned: turned.then_some(0..shape.rows),
                         weight,
                         scales_biases: pair,
                         from: shape.encoding,
@@ -419,7 +461,7 @@ fn layer_chunks(
                             biases: base + biases.offset,
                         },
                     });
-                    matrix += 1;
+                    matrix += usize::from(changes);
                     continue;
                 }
                 let planes = Plane::of(shape.encoding.into());

@@ -3,6 +3,7 @@
 
 mod common;
 mod compressed;
+mod input_major;
 mod links;
 mod malformed;
 mod nvfp4;

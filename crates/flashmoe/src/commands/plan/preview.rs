@@ -44,7 +44,7 @@ pub(crate) fn preview(name: &ModelName, memory: Option<ByteSize>) -> Result<Prev
         selection = Selection::choose(&best, &repository).map_err(Failure::hub)?;
     }
     let headers = Headers::fetch(&hub, name, &selection, &interrupt)?;
-    headers.check(name)?;
+    headers.check_in_place(name)?;
     let place = hub.cache().root().to_owned();
     let place = place.ancestors().find(|it| it.is_dir()).unwrap_or(Path::new(".")).to_owned();
     let free = store::io::platform::space(&place).map_or(0, |space| space.free);

@@ -176,6 +176,7 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
         head: found.head,
         skipped,
         unused: found.unused,
+        input_majors: Default::default(),
         pack: None,
     })
 }

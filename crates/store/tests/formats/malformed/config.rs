@@ -162,8 +162,11 @@ fn quantisations() {
         ("fp8 of affine weights", FILE, &["quantization", "does not say"], |d| {
             quantise(d, json!({"quant_method": "fp8", "weight_block_size": [128, 128]}));
         }),
-        ("gptq", FILE, &["quantization.quant_method", "gptq"], |d| {
-            quantise(d, json!({"quant_method": "gptq", "bits": 4, "group_size": 128}));
+        ("another tool", FILE, &["quantization.quant_method", "quip"], |d| {
+            quantise(d, json!({"quant_method": "quip", "bits": 4, "group_size": 128}));
+        }),
+        ("gptq of 2 bits", FILE, &["quantization.bits: 2", "GPTQ"], |d| {
+            quantise(d, json!({"quant_method": "gptq", "bits": 2, "group_size": 128}));
         }),
         ("bits of another checkpoint", "model.safetensors", &["contradict 8 bits"], |d| {
             quantise(d, json!({"bits": 8, "group_size": 64}));

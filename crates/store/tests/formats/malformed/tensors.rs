@@ -88,7 +88,12 @@ fn quantised_matrices() {
         ("mxfp4 blocks without scales", FILE, &["gate_up_proj", "mxfp4"], |d| {
             add(d, &name("mlp.experts.gate_up_proj_blocks"), "U8", &[4]);
         }),
-        ("GPTQ", FILE, &["qweight", "GPTQ"], |d| add(d, &name("mlp.gate.qweight"), "I32", &[4])),
+        ("GPTQ as well", FILE, &["mlp.gate", "means the same"], |d| {
+            add(d, &name("mlp.gate.qweight"), "I32", &[4]);
+        }),
+        ("GPTQ of nothing known", FILE, &["mlp.x.qweight", "GPTQ"], |d| {
+            add(d, &name("mlp.x.qweight"), "I32", &[4]);
+        }),
         ("packed integers as well", FILE, &["mlp.gate", "means the same"], |d| {
             add(d, &name("mlp.gate.weight_packed"), "I32", &[4]);
         }),

@@ -125,6 +125,7 @@ pub(crate) fn described(root: &Path, layers: Vec<(Vec<ExpertExtents>, u64)>) -> 
         head: store::format::Head::Absent,
         skipped: Vec::new(),
         unused: Vec::new(),
+        input_majors: Default::default(),
         pack: None,
     }
 }

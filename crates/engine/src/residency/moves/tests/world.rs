@@ -243,6 +243,7 @@ fn checkpoint(root: &Path, layers: usize, experts: usize) -> Checkpoint {
         head: store::format::Head::Absent,
         skipped: Vec::new(),
         unused: Vec::new(),
+        input_majors: Default::default(),
         pack: None,
     }
 }

@@ -20,6 +20,8 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         Encoding::Block(BlockFormat::Q6K),
         Encoding::Float(FloatType::F32),
         Encoding::Mxfp4,
+        Encoding::Symmetric { bits: 4, group: 32, scale },
+        Encoding::Zeroed { bits: 8, group: 128, scale },
     ];
     for encoding in encodings {
         let subgroups = products(gpu, encoding)?;

@@ -43,11 +43,12 @@ impl Held {
                 let near_one = near_one.collect();
                 [numbers.bytes(weights), near_one, Vec::new()]
             }
-            Encoding::Symmetric { .. }
-            | Encoding::Zeroed { .. }
-            | Encoding::Fp8 { .. }
-            | Encoding::Fp8Rows { .. }
-            | Encoding::Nvfp4 { .. } => {
+            Encoding::Symmetric { scale, .. } | Encoding::Zeroed { scale, .. } => {
+                let values = numbers.floats(scales / scale.bytes());
+                let values: Vec<_> = values.iter().map(|value| value * 0.01).collect();
+                [numbers.bytes(weights), encode(scale, &values), numbers.bytes(biases)]
+            }
+            Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } | Encoding::Nvfp4 { .. } => {
                 unreachable!("the kernels read no other")
             }
         };
@@ -126,7 +127,23 @@ pub(super) fn encodings() -> Vec<Encoding> {
     }));
     all.extend(BlockFormat::ALL.iter().copied().map(Encoding::Block));
     all.push(Encoding::Mxfp4);
+    all.extend(integers());
     all
+}
+
+/// Of integers in groups each number of bits, group and type of scale, with zero points and without.
+pub(super) fn integers() -> [Encoding; 6] {
+    use FloatType::{Bf16, F16, F32};
+    let symmetric = |bits, group, scale| Encoding::Symmetric { bits, group, scale };
+    let zeroed = |bits, group, scale| Encoding::Zeroed { bits, group, scale };
+    [
+        symmetric(4, 32, Bf16),
+        symmetric(4, 128, F32),
+        symmetric(8, 64, F16),
+        zeroed(4, 32, Bf16),
+        zeroed(4, 64, F32),
+        zeroed(8, 128, F16),
+    ]
 }
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
@@ -152,6 +169,9 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     routed(gpu, Encoding::Float(FloatType::Bf16), add)?;
     routed(gpu, Encoding::Mxfp4, add)?;
+    for encoding in integers() {
+        routed(gpu, encoding, add)?;
+    }
     for &format in BlockFormat::ALL {
         routed(gpu, Encoding::Block(format), add)?;
     }

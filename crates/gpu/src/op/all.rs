@@ -33,7 +33,18 @@ fn packings() -> impl Iterator<Item = Packing> {
         })
     });
     let blocks = BlockFormat::ALL.iter().copied().map(Packing::Block);
-    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks).chain([Packing::Mxfp4])
+    let planes = integers().chain([Packing::Mxfp4]);
+    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks).chain(planes)
+}
+
+/// Integers less a middle or a zero point.
+fn integers() -> impl Iterator<Item = Packing> {
+    let of = |(bits, zeros)| {
+        GROUPS.into_iter().flat_map(move |group| {
+            FLOATS.into_iter().map(move |scale| Packing::Integer { bits, group, scale, zeros })
+        })
+    };
+    [(4, false), (4, true), (8, false), (8, true)].into_iter().flat_map(of)
 }
 
 /// Units of a packing that are taken at once. From 32 times four units of 256 values on all are among them.

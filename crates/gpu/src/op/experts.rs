@@ -440,13 +440,14 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
             body,
             "let m{row} = base + {};
             let w{row} = {from}row{row} * p.row_words;
-            let s{row} = row{row} * p.row_groups;
+            let s{row} = {scales};
             let scales{row} = base + {};
             let biases{row} = base + {};
             ",
             start("w"),
             start("s"),
             start("b"),
+            scales = packing.row_scales(&format!("row{row}")),
             from = if blocks { String::new() } else { format!("m{row} + ") }
         );
     }

@@ -46,6 +46,17 @@ pub enum Packing {
         /// Storage of scales and biases.
         scale: Float,
     },
+    /// Integers less a number, in groups with a scale.
+    Integer {
+        /// Bits of a value: 4 or 8.
+        bits: u8,
+        /// Values of a group.
+        group: u16,
+        /// Storage of scales.
+        scale: Float,
+        /// Whether that number is a zero point of the group, in a plane of its own; else it is `2^(bits - 1)`.
+        zeros: bool,
+    },
     /// Blocks of GGUF.
     Block(BlockFormat),
     /// 4-bit floats in groups of 32, with a power of two for each in a plane of bytes.
@@ -62,11 +73,13 @@ impl Packing {
             }
             Encoding::Block(format) => Some(Self::Block(format)),
             Encoding::Mxfp4 => Some(Self::Mxfp4),
-            Encoding::Symmetric { .. }
-            | Encoding::Zeroed { .. }
-            | Encoding::Fp8 { .. }
-            | Encoding::Fp8Rows { .. }
-            | Encoding::Nvfp4 { .. } => None,
+            Encoding::Symmetric { bits, group, scale } => {
+                Some(Self::Integer { bits, group, scale: scale.into(), zeros: false })
+            }
+            Encoding::Zeroed { bits, group, scale } => {
+                Some(Self::Integer { bits, group, scale: scale.into(), zeros: true })
+            }
+            Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } | Encoding::Nvfp4 { .. } => None,
         }
     }
 
@@ -102,16 +115,16 @@ impl Packing {
             Self::Float(_) => 2,
             Self::Affine { bits: 3 | 5, .. } => 32,
             Self::Affine { bits: 2 | 6, .. } => 16,
-            Self::Affine { bits: 4, .. } | Self::Mxfp4 => 8,
+            Self::Affine { bits: 4, .. } | Self::Integer { bits: 4, .. } | Self::Mxfp4 => 8,
             Self::Block(_) => blocks::UNIT,
-            Self::Affine { .. } => 4,
+            Self::Affine { .. } | Self::Integer { .. } => 4,
         }
     }
 
     /// Words of a unit; 0 of blocks.
     pub(crate) fn unit_words(self) -> u32 {
         match self {
-            Self::Float(_) | Self::Mxfp4 => 1,
+            Self::Float(_) | Self::Integer { .. } | Self::Mxfp4 => 1,
             Self::Block(_) => 0,
             Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
         }
@@ -121,7 +134,10 @@ impl Packing {
     /// and units, or blocks, are whole vectors.
     pub fn together(self, columns: usize) -> u32 {
         let of_words = match self {
-            Self::Float(_) | Self::Affine { bits: 4 | 8, .. } | Self::Mxfp4 => true,
+            Self::Float(_)
+            | Self::Affine { bits: 4 | 8, .. }
+            | Self::Integer { .. }
+            | Self::Mxfp4 => true,
             Self::Block(format) => blocks::Wide::serves(format),
             Self::Affine { .. } => false,
         };
@@ -132,33 +148,19 @@ impl Packing {
         [4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// Values of a group with a scale in a plane of its own; 0 without.
-    pub(crate) fn group(self) -> u32 {
-        match self {
-            Self::Float(_) | Self::Block(_) => 0,
-            Self::Affine { group, .. } => u32::from(group),
-            Self::Mxfp4 => 32,
-        }
-    }
-
-    /// Planes of weights, scales and biases.
-    pub(crate) fn planes(self) -> usize {
-        match self {
-            Self::Float(_) | Self::Block(_) => 1,
-            Self::Affine { .. } => 3,
-            Self::Mxfp4 => 2,
-        }
-    }
-
-    /// True where groups have biases.
-    pub(crate) fn is_biased(self) -> bool {
-        self.planes() > 2
-    }
-
-    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on; none of blocks.
-    pub(crate) fn values(self, words: &str) -> Vec<String> {
+    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on, and whose zero point, where
+    /// groups have one, is `zero`; none of blocks.
+    pub(crate) fn values(self, words: &str, zero: &str) -> Vec<String> {
         match self {
             Self::Block(_) => Vec::new(),
+            Self::Integer { bits, zeros, .. } => {
+                let (bits, mask, word) = (u32::from(bits), (1u32 << bits) - 1, format!("{words}0"));
+                let value = |shift: u32| match zeros {
+                    true => format!("({} - {zero})", blocks::exact_field(&word, shift, mask, 0)),
+                    false => blocks::exact_field(&word, shift, mask, 1 << (bits - 1)),
+                };
+                (0..self.unit()).map(|index| value(index * bits)).collect()
+            }
             // Value `i` is nibble `i` of the word.
             Self::Mxfp4 => {
                 let value = |at: u32| match at {
@@ -182,7 +184,7 @@ impl Packing {
                 let value = |index: u32| {
                     let (word, shift) = (index * bits / 32, index * bits % 32);
                     match shift + bits > 32 {
-                        false => blocks::exact_field(&format!("{words}{word}"), shift, mask),
+                        false => blocks::exact_field(&format!("{words}{word}"), shift, mask, 0),
                         true => {
                             let (next, left) = (word + 1, 32 - shift);
                             let low = format!("{words}{word} >> {shift}u");
@@ -205,11 +207,6 @@ impl Packing {
             let _ = writeln!(text, "let {words}{word} = {};", load(&format!("{at} + {word}u")));
         }
         text
-    }
-
-    /// The step from a row's scales and biases to the next's, in numbers; 0 without.
-    pub(crate) fn row_groups(self, columns: usize) -> u32 {
-        (columns as u32).checked_div(self.group()).unwrap_or(0)
     }
 
     /// Declares the planes of a matrix, in the order of [`crate::Planes::spans`].
@@ -242,40 +239,6 @@ impl Packing {
             _ => self.number().0.to_owned(),
         }
     }
-
-    /// A function `number(word, index)` that gives the scale or bias of `index` from the word that holds it, and the
-    /// shift that turns an index into that of its word.
-    pub(crate) fn number(self) -> (&'static str, u32) {
-        match self {
-            Self::Float(_) | Self::Block(_) => ("", 0),
-            Self::Affine { scale: Float::F32, .. } => {
-                ("fn number(word: u32, index: u32) -> f32 { return bitcast<f32>(word); }\n", 0)
-            }
-            Self::Affine { scale: Float::F16, .. } => (
-                "fn number(word: u32, index: u32) -> f32 {
-    return unpack2x16float(word >> ((index & 1u) * 16u)).x;
-}
-",
-                1,
-            ),
-            Self::Affine { scale: Float::Bf16, .. } => (
-                "fn number(word: u32, index: u32) -> f32 {
-    return bitcast<f32>((word >> ((index & 1u) * 16u)) << 16u);
-}
-",
-                1,
-            ),
-            // Half of the power of two, as values are doubled. Below 2^-126 the exponent is a bit of the mantissa.
-            Self::Mxfp4 => (
-                "fn number(word: u32, index: u32) -> f32 {
-    let e = (word >> ((index & 3u) * 8u)) & 255u;
-    return bitcast<f32>(select((e - 1u) << 23u, 2097152u << e, e < 2u));
-}
-",
-                2,
-            ),
-        }
-    }
 }
 
 /// `float4`: twice a 4-bit float whose magnitude is at bit 2 of `index` and whose sign is the last bit of `sign`. Twice
@@ -297,7 +260,7 @@ mod tests {
                 let packing = Packing::Affine { bits, group, scale: Float::Bf16 };
                 assert_eq!(packing.unit() * u32::from(bits), 32 * packing.unit_words());
                 assert_eq!(u32::from(group) % packing.unit(), 0);
-                assert_eq!(packing.values("w").len() as u32, packing.unit());
+                assert_eq!(packing.values("w", "").len() as u32, packing.unit());
             }
         }
     }

@@ -9,6 +9,8 @@ fn packing_name(packing: Packing) -> String {
     match packing {
         Packing::Float(float) => format!("{float:?}").to_lowercase(),
         Packing::Affine { bits, .. } => format!("{bits}-bit"),
+        Packing::Integer { bits, zeros: false, .. } => format!("int{bits}"),
+        Packing::Integer { bits, .. } => format!("uint{bits}"),
         Packing::Block(format) => format.name().to_owned(),
         Packing::Mxfp4 => "mxfp4 in planes".to_owned(),
     }

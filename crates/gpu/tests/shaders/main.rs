@@ -36,6 +36,7 @@ fn translated_ops() -> Vec<Op> {
     let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
     let common = |packing| match packing {
         Packing::Affine { group, scale, .. } => group == 64 && scale == Float::Bf16,
+        Packing::Integer { group, scale, .. } => group == 32 && scale == Float::Bf16,
         Packing::Block(format) => matches!(format, BlockFormat::Q4K | BlockFormat::Q6K),
         Packing::Float(float) => float == Float::F32,
         Packing::Mxfp4 => true,

@@ -22,6 +22,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         Encoding::Mxfp4,
         Encoding::Symmetric { bits: 4, group: 32, scale },
         Encoding::Zeroed { bits: 8, group: 128, scale },
+        Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
     ];
     for encoding in encodings {
         let subgroups = products(gpu, encoding)?;

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 
-use kernels::format::BlockFormat;
+use kernels::format::{BlockFormat, ScaleType};
 
 use super::blocks;
 use super::halves::{SUM_COLUMNS, SUM_SCALE, WEIGHT_SCALE};
@@ -135,6 +135,7 @@ pub(super) fn parts(packing: Packing) -> u32 {
     match packing {
         Packing::Float(Float::F16 | Float::Bf16)
         | Packing::Block(BlockFormat::Mxfp4)
+        | Packing::Fp8 { scale: ScaleType::E8m0, .. }
         | Packing::Mxfp4 => 1,
         _ if kind(packing) == Kind::Centred => 1,
         _ => 2,

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use kernels::format::{BlockFormat, Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
 
 use super::blocks;
 use crate::source::Source;
@@ -30,6 +30,17 @@ impl From<FloatType> for Float {
             FloatType::Bf16 => Self::Bf16,
         }
     }
+}
+
+/// Values that share a scale where groups do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// A tile of [`kernels::format::FP8_TILE`] rows and columns; those at the lower and right edges may be partial.
+    Tile,
+    /// A row.
+    Row,
+    /// The matrix.
+    Matrix,
 }
 
 /// How values lie in words.
@@ -57,6 +68,13 @@ pub enum Packing {
         /// Whether that number is a zero point of the group, in a plane of its own; else it is `2^(bits - 1)`.
         zeros: bool,
     },
+    /// 8-bit floats (E4M3: 4 bits of exponent, 3 of mantissa, no infinities) with scales.
+    Fp8 {
+        /// Storage of scales.
+        scale: ScaleType,
+        /// What shares one.
+        share: Share,
+    },
     /// Blocks of GGUF.
     Block(BlockFormat),
     /// 4-bit floats in groups of 32, with a power of two for each in a plane of bytes.
@@ -79,7 +97,12 @@ impl Packing {
             Encoding::Zeroed { bits, group, scale } => {
                 Some(Self::Integer { bits, group, scale: scale.into(), zeros: true })
             }
-            Encoding::Fp8 { .. } | Encoding::Fp8Rows { .. } | Encoding::Nvfp4 { .. } => None,
+            Encoding::Fp8 { scale } => Some(Self::Fp8 { scale, share: Share::Tile }),
+            Encoding::Fp8Rows { scale, shared } => {
+                let share = if shared { Share::Matrix } else { Share::Row };
+                Some(Self::Fp8 { scale: ScaleType::Float(scale), share })
+            }
+            Encoding::Nvfp4 { .. } => None,
         }
     }
 
@@ -117,14 +140,14 @@ impl Packing {
             Self::Affine { bits: 2 | 6, .. } => 16,
             Self::Affine { bits: 4, .. } | Self::Integer { bits: 4, .. } | Self::Mxfp4 => 8,
             Self::Block(_) => blocks::UNIT,
-            Self::Affine { .. } | Self::Integer { .. } => 4,
+            Self::Affine { .. } | Self::Integer { .. } | Self::Fp8 { .. } => 4,
         }
     }
 
     /// Words of a unit; 0 of blocks.
     pub(crate) fn unit_words(self) -> u32 {
         match self {
-            Self::Float(_) | Self::Integer { .. } | Self::Mxfp4 => 1,
+            Self::Float(_) | Self::Integer { .. } | Self::Fp8 { .. } | Self::Mxfp4 => 1,
             Self::Block(_) => 0,
             Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
         }
@@ -137,6 +160,7 @@ impl Packing {
             Self::Float(_)
             | Self::Affine { bits: 4 | 8, .. }
             | Self::Integer { .. }
+            | Self::Fp8 { .. }
             | Self::Mxfp4 => true,
             Self::Block(format) => blocks::Wide::serves(format),
             Self::Affine { .. } => false,
@@ -160,6 +184,13 @@ impl Packing {
                     false => blocks::exact_field(&word, shift, mask, 1 << (bits - 1)),
                 };
                 (0..self.unit()).map(|index| value(index * bits)).collect()
+            }
+            // Value `i` is byte `i` of the word.
+            Self::Fp8 { .. } => {
+                let places = ["<< 20u", "<< 12u", "<< 4u", ">> 4u"].into_iter().zip([24, 16, 8, 0]);
+                let value =
+                    |(place, sign)| format!("float8({words}0 {place}, {words}0 << {sign}u)");
+                places.map(value).collect()
             }
             // Value `i` is nibble `i` of the word.
             Self::Mxfp4 => {
@@ -236,6 +267,7 @@ impl Packing {
         match self {
             Self::Block(format) => blocks::functions(format),
             Self::Mxfp4 => format!("{}{FLOAT4}", self.number().0),
+            Self::Fp8 { .. } => format!("{FLOAT8}{}", self.number().0),
             _ => self.number().0.to_owned(),
         }
     }
@@ -246,6 +278,18 @@ impl Packing {
 const FLOAT4: &str = "fn float4(index: u32, sign: u32) -> f32 {
     let magnitude = bitcast<f32>(((0xc8643210u >> (index & 28u)) & 15u) | 0x4b000000u) - 8388608.0;
     return bitcast<f32>(bitcast<u32>(magnitude) | (sign & 0x80000000u));
+}
+";
+
+/// `float8`: an 8-bit float whose magnitude begins at bit 20 of `bits` and whose sign is the last bit of `sign`, exactly
+/// and of bits alone: no GPU need know numbers below 2^-126. Below 2^-6 there is no leading one. The code that is no
+/// number stays none, as on the processor.
+const FLOAT8: &str = "fn float8(bits: u32, sign: u32) -> f32 {
+    let code = bits & 0x07f00000u;
+    let small = bitcast<u32>(bitcast<f32>(code | 0x3c800000u) - 0.015625);
+    let magnitude = select(code + 0x3c000000u, small, code < 0x00800000u);
+    let known = select(magnitude, 0x7fc00000u, code == 0x07f00000u);
+    return bitcast<f32>(known | (sign & 0x80000000u));
 }
 ";
 

@@ -3,8 +3,10 @@
 //! Scales are a plane of numbers, counted from the matrix's first. Kernels know where those of a row begin; the group of
 //! a column adds to that.
 
+use kernels::format::{FP8_TILE, ScaleType};
+
 use super::blocks;
-use super::packing::{Float, Packing};
+use super::packing::{Float, Packing, Share};
 
 /// What a third plane has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +23,13 @@ impl Packing {
         self.planes() > 1
     }
 
-    /// Values of a row that share a scale; 0 without scales in a plane.
+    /// Values of a row that share a scale; 0 without scales in a plane, or where all values of a row do.
     pub(crate) fn group(self) -> u32 {
         match self {
             Self::Float(_) | Self::Block(_) => 0,
             Self::Affine { group, .. } | Self::Integer { group, .. } => u32::from(group),
+            Self::Fp8 { share: Share::Tile, .. } => FP8_TILE as u32,
+            Self::Fp8 { .. } => 0,
             Self::Mxfp4 => 32,
         }
     }
@@ -35,7 +39,11 @@ impl Packing {
         match self {
             Self::Affine { .. } => Some(Third::Biases),
             Self::Integer { zeros: true, .. } => Some(Third::Zeros),
-            Self::Float(_) | Self::Block(_) | Self::Integer { .. } | Self::Mxfp4 => None,
+            Self::Float(_)
+            | Self::Block(_)
+            | Self::Integer { .. }
+            | Self::Fp8 { .. }
+            | Self::Mxfp4 => None,
         }
     }
 
@@ -52,19 +60,29 @@ impl Packing {
         self.third() == Some(Third::Biases)
     }
 
-    /// The step from a row's scales to the next's, in numbers; 0 without.
+    /// The step from a row's scales to the next's, or from those of 128 rows, in numbers; 0 without.
     pub(crate) fn row_groups(self, columns: usize) -> u32 {
-        (columns as u32).checked_div(self.group()).unwrap_or(0)
+        match self {
+            Self::Fp8 { share: Share::Tile, .. } => columns.div_ceil(FP8_TILE) as u32,
+            Self::Fp8 { share: Share::Row, .. } => 1,
+            _ => (columns as u32).checked_div(self.group()).unwrap_or(0),
+        }
     }
 
     /// The number of a row's first scale.
     pub(crate) fn row_scales(self, row: &str) -> String {
-        format!("{row} * p.row_groups")
+        match self {
+            Self::Fp8 { share: Share::Tile, .. } => format!("({row} / {FP8_TILE}u) * p.row_groups"),
+            _ => format!("{row} * p.row_groups"),
+        }
     }
 
     /// The number of the scale of a column in a row whose first is `start`.
     pub(crate) fn scale_index(self, start: &str, column: &str) -> String {
-        format!("{start} + {column} / {}u", self.group())
+        match self {
+            Self::Fp8 { share: Share::Row | Share::Matrix, .. } => start.to_owned(),
+            _ => format!("{start} + {column} / {}u", self.group()),
+        }
     }
 
     /// The word of the third plane that a column of a row needs; `word` is that of the scale.
@@ -105,6 +123,16 @@ impl Packing {
         match self {
             Self::Float(_) | Self::Block(_) => ("", 0),
             Self::Affine { scale, .. } | Self::Integer { scale, .. } => float(scale),
+            Self::Fp8 { scale: ScaleType::Float(scale), .. } => float(scale.into()),
+            // Below 2^-126 the exponent is a bit of the mantissa; 255 is no finite number.
+            Self::Fp8 { scale: ScaleType::E8m0, .. } => (
+                "fn number(word: u32, index: u32) -> f32 {
+    let e = (word >> ((index & 3u) * 8u)) & 255u;
+    return bitcast<f32>(select(e << 23u, 0x00400000u, e == 0u));
+}
+",
+                2,
+            ),
             // Half of the power of two, as values are doubled. Below 2^-126 the exponent is a bit of the mantissa.
             Self::Mxfp4 => (
                 "fn number(word: u32, index: u32) -> f32 {

@@ -11,6 +11,7 @@ fn packing_name(packing: Packing) -> String {
         Packing::Affine { bits, .. } => format!("{bits}-bit"),
         Packing::Integer { bits, zeros: false, .. } => format!("int{bits}"),
         Packing::Integer { bits, .. } => format!("uint{bits}"),
+        Packing::Fp8 { share, .. } => format!("fp8 by {share:?}").to_lowercase(),
         Packing::Block(format) => format.name().to_owned(),
         Packing::Mxfp4 => "mxfp4 in planes".to_owned(),
     }

@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, ScaleType, decode_row};
+use kernels::format::{
+    BlockFormat, Encoding, FloatType, GlobalScale, Matrix, ScaleType, decode_row,
+};
 use kernels::{bf16_from_f32, f16_from_f32};
 
 use crate::op::{

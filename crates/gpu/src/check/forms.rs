@@ -20,11 +20,8 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         Encoding::Block(BlockFormat::Q6K),
         Encoding::Float(FloatType::F32),
         Encoding::Mxfp4,
-        Encoding::Symmetric { bits: 4, group: 32, scale },
-        Encoding::Zeroed { bits: 8, group: 128, scale },
-        Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
     ];
-    for encoding in encodings {
+    for encoding in encodings.into_iter().chain(matrices::OTHER_PLACES) {
         let subgroups = products(gpu, encoding)?;
         gpu.set_form(Form::default());
         let plain = products(gpu, encoding);

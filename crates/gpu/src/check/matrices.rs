@@ -59,8 +59,10 @@ impl Held {
                 let values = numbers.scales(scales / scale.bytes());
                 [floats_of_8(weights, numbers), encode(scale, &values), Vec::new()]
             }
-            Encoding::Nvfp4 { .. } => {
-                unreachable!("the kernels read no other")
+            Encoding::Nvfp4 { global } => {
+                let number = if global == GlobalScale::Multiplies { 0.003 } else { 300.0 };
+                let number = encode(FloatType::F32, &[number]);
+                [numbers.bytes(weights), floats_of_8(scales, numbers), number]
             }
         };
         Self { encoding, rows, columns, planes }
@@ -151,7 +153,21 @@ pub(super) fn encodings() -> Vec<Encoding> {
     all.push(Encoding::Mxfp4);
     all.extend(integers());
     all.extend(fp8());
+    all.extend(nvfp4());
     all
+}
+
+/// One encoding of each place that scales have and of each third plane that is not of biases, for checks of kernels that
+/// have the loop of a product.
+pub(super) const OTHER_PLACES: [Encoding; 3] = [
+    Encoding::Zeroed { bits: 4, group: 32, scale: FloatType::Bf16 },
+    Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
+    Encoding::Nvfp4 { global: GlobalScale::Divides },
+];
+
+/// Both ways in which a matrix's number meets its scales.
+pub(super) fn nvfp4() -> [Encoding; 2] {
+    [GlobalScale::Multiplies, GlobalScale::Divides].map(|global| Encoding::Nvfp4 { global })
 }
 
 /// Of 8-bit floats each way to share a scale, and each type of scale.
@@ -202,7 +218,8 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     routed(gpu, Encoding::Float(FloatType::Bf16), add)?;
     routed(gpu, Encoding::Mxfp4, add)?;
-    for encoding in integers().into_iter().chain(fp8()) {
+    // Others differ in scales alone, which products and tables show.
+    for encoding in [integers()[0], fp8()[1], fp8()[3]].into_iter().chain(OTHER_PLACES) {
         routed(gpu, encoding, add)?;
     }
     // Tiles at the lower and right edges are partial.

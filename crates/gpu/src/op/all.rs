@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use kernels::format::{BlockFormat, FloatType, ScaleType};
+use kernels::format::{BlockFormat, FloatType, GlobalScale, ScaleType};
 
 use super::Op;
 use super::attention::Cache;
@@ -33,7 +33,9 @@ fn packings() -> impl Iterator<Item = Packing> {
         })
     });
     let blocks = BlockFormat::ALL.iter().copied().map(Packing::Block);
-    let planes = integers().chain(floats_of_8()).chain([Packing::Mxfp4]);
+    let planes = integers().chain(floats_of_8()).chain([Packing::Mxfp4]).chain(
+        [GlobalScale::Multiplies, GlobalScale::Divides].map(|global| Packing::Nvfp4 { global }),
+    );
     FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks).chain(planes)
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
+use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, ScaleType};
 
 use super::blocks;
 use crate::source::Source;
@@ -79,30 +79,36 @@ pub enum Packing {
     Block(BlockFormat),
     /// 4-bit floats in groups of 32, with a power of two for each in a plane of bytes.
     Mxfp4,
+    /// 4-bit floats in groups of 16, with an 8-bit float for each in a plane of bytes, and a number of the matrix that
+    /// meets those.
+    Nvfp4 {
+        /// How it does.
+        global: GlobalScale,
+    },
 }
 
 impl Packing {
-    /// The packing of an encoding that the kernels read; `None` for others.
-    pub fn of(encoding: Encoding) -> Option<Self> {
+    /// The packing of an encoding; [`Packing::serves`] says which rows the kernels read.
+    pub fn of(encoding: Encoding) -> Self {
         match encoding {
-            Encoding::Float(float) => Some(Self::Float(float.into())),
+            Encoding::Float(float) => Self::Float(float.into()),
             Encoding::Affine { bits, group, scale } => {
-                Some(Self::Affine { bits, group, scale: scale.into() })
+                Self::Affine { bits, group, scale: scale.into() }
             }
-            Encoding::Block(format) => Some(Self::Block(format)),
-            Encoding::Mxfp4 => Some(Self::Mxfp4),
             Encoding::Symmetric { bits, group, scale } => {
-                Some(Self::Integer { bits, group, scale: scale.into(), zeros: false })
+                Self::Integer { bits, group, scale: scale.into(), zeros: false }
             }
             Encoding::Zeroed { bits, group, scale } => {
-                Some(Self::Integer { bits, group, scale: scale.into(), zeros: true })
+                Self::Integer { bits, group, scale: scale.into(), zeros: true }
             }
-            Encoding::Fp8 { scale } => Some(Self::Fp8 { scale, share: Share::Tile }),
+            Encoding::Fp8 { scale } => Self::Fp8 { scale, share: Share::Tile },
             Encoding::Fp8Rows { scale, shared } => {
                 let share = if shared { Share::Matrix } else { Share::Row };
-                Some(Self::Fp8 { scale: ScaleType::Float(scale), share })
+                Self::Fp8 { scale: ScaleType::Float(scale), share }
             }
-            Encoding::Nvfp4 { .. } => None,
+            Encoding::Block(format) => Self::Block(format),
+            Encoding::Mxfp4 => Self::Mxfp4,
+            Encoding::Nvfp4 { global } => Self::Nvfp4 { global },
         }
     }
 
@@ -138,7 +144,10 @@ impl Packing {
             Self::Float(_) => 2,
             Self::Affine { bits: 3 | 5, .. } => 32,
             Self::Affine { bits: 2 | 6, .. } => 16,
-            Self::Affine { bits: 4, .. } | Self::Integer { bits: 4, .. } | Self::Mxfp4 => 8,
+            Self::Affine { bits: 4, .. }
+            | Self::Integer { bits: 4, .. }
+            | Self::Mxfp4
+            | Self::Nvfp4 { .. } => 8,
             Self::Block(_) => blocks::UNIT,
             Self::Affine { .. } | Self::Integer { .. } | Self::Fp8 { .. } => 4,
         }
@@ -147,7 +156,11 @@ impl Packing {
     /// Words of a unit; 0 of blocks.
     pub(crate) fn unit_words(self) -> u32 {
         match self {
-            Self::Float(_) | Self::Integer { .. } | Self::Fp8 { .. } | Self::Mxfp4 => 1,
+            Self::Float(_)
+            | Self::Integer { .. }
+            | Self::Fp8 { .. }
+            | Self::Mxfp4
+            | Self::Nvfp4 { .. } => 1,
             Self::Block(_) => 0,
             Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
         }
@@ -161,13 +174,15 @@ impl Packing {
             | Self::Affine { bits: 4 | 8, .. }
             | Self::Integer { .. }
             | Self::Fp8 { .. }
-            | Self::Mxfp4 => true,
+            | Self::Mxfp4
+            | Self::Nvfp4 { .. } => true,
             Self::Block(format) => blocks::Wide::serves(format),
             Self::Affine { .. } => false,
         };
         let fits = |units: &u32| {
             let values = (units * self.unit()) as usize;
-            of_words && columns.is_multiple_of(values) && columns / values >= 32
+            let one_scale = self.group() == 0 || values <= self.group() as usize;
+            of_words && one_scale && columns.is_multiple_of(values) && columns / values >= 32
         };
         [4, 2].into_iter().find(fits).unwrap_or(1)
     }
@@ -193,7 +208,7 @@ impl Packing {
                 places.map(value).collect()
             }
             // Value `i` is nibble `i` of the word.
-            Self::Mxfp4 => {
+            Self::Mxfp4 | Self::Nvfp4 { .. } => {
                 let value = |at: u32| match at {
                     0 => format!("float4({words}0 << 2u, {words}0 << 28u)"),
                     _ => {
@@ -268,6 +283,7 @@ impl Packing {
             Self::Block(format) => blocks::functions(format),
             Self::Mxfp4 => format!("{}{FLOAT4}", self.number().0),
             Self::Fp8 { .. } => format!("{FLOAT8}{}", self.number().0),
+            Self::Nvfp4 { .. } => format!("{FLOAT8}{}{FLOAT4}", self.number().0),
             _ => self.number().0.to_owned(),
         }
     }

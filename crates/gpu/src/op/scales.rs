@@ -3,7 +3,7 @@
 //! Scales are a plane of numbers, counted from the matrix's first. Kernels know where those of a row begin; the group of
 //! a column adds to that.
 
-use kernels::format::{FP8_TILE, ScaleType};
+use kernels::format::{FP8_TILE, GlobalScale, ScaleType};
 
 use super::blocks;
 use super::packing::{Float, Packing, Share};
@@ -15,6 +15,8 @@ pub(crate) enum Third {
     Biases,
     /// A zero point for each scale, in words that hold those of consecutive rows.
     Zeros,
+    /// One number that all scales meet.
+    Shared,
 }
 
 impl Packing {
@@ -31,6 +33,7 @@ impl Packing {
             Self::Fp8 { share: Share::Tile, .. } => FP8_TILE as u32,
             Self::Fp8 { .. } => 0,
             Self::Mxfp4 => 32,
+            Self::Nvfp4 { .. } => 16,
         }
     }
 
@@ -39,6 +42,7 @@ impl Packing {
         match self {
             Self::Affine { .. } => Some(Third::Biases),
             Self::Integer { zeros: true, .. } => Some(Third::Zeros),
+            Self::Nvfp4 { .. } => Some(Third::Shared),
             Self::Float(_)
             | Self::Block(_)
             | Self::Integer { .. }
@@ -91,6 +95,7 @@ impl Packing {
             Self::Integer { bits, group, zeros: true, .. } => {
                 format!("({row} / {}u * p.row_groups + {column} / {group}u)", 32 / bits)
             }
+            Self::Nvfp4 { .. } => "0u".to_owned(),
             _ => word.to_owned(),
         }
     }
@@ -104,7 +109,16 @@ impl Packing {
         index: &str,
         [scale, third]: [&str; 2],
     ) -> String {
-        let scale = format!("let scale{suffix} = number({scale}, {index});\n");
+        let own = format!("number({scale}, {index})");
+        let scale = match self {
+            // Half of the scale, as values are doubled.
+            Self::Nvfp4 { global } => {
+                let meets = if global == GlobalScale::Multiplies { '*' } else { '/' };
+                format!("0.5 * ({own} {meets} bitcast<f32>({third}))")
+            }
+            _ => own,
+        };
+        let scale = format!("let scale{suffix} = {scale};\n");
         let other = match (self.third(), self) {
             (Some(Third::Biases), _) => format!("let bias{suffix} = number({third}, {index});\n"),
             (Some(Third::Zeros), Self::Integer { bits, .. }) => {
@@ -129,6 +143,14 @@ impl Packing {
                 "fn number(word: u32, index: u32) -> f32 {
     let e = (word >> ((index & 3u) * 8u)) & 255u;
     return bitcast<f32>(select(e << 23u, 0x00400000u, e == 0u));
+}
+",
+                2,
+            ),
+            Self::Nvfp4 { .. } => (
+                "fn number(word: u32, index: u32) -> f32 {
+    let code = word >> ((index & 3u) * 8u);
+    return float8(code << 20u, code << 24u);
 }
 ",
                 2,

@@ -64,6 +64,7 @@ fn translated_ops() -> Vec<Op> {
         Packing::Block(format) => matches!(format, BlockFormat::Q4K | BlockFormat::Q6K),
         Packing::Float(float) => float == Float::F32,
         Packing::Mxfp4 => true,
+        Packing::Nvfp4 { .. } => false,
     };
     let covered = |op: &Op| match op {
         op if !packing_of(op).is_none_or(is_shown) => false,

@@ -223,7 +223,7 @@ pub(crate) fn nvfp4(
     Quantised { tensors, exact }
 }
 
-/// 4-bit integers in groups of 32 with zero points, or with the middle in their place, as compressed-tensors packs them.
+/// 4-bit integers in groups of 32 with zero points, or the middle in their place, as compressed-tensors packs them.
 pub(crate) fn integers(
     stem: &str,
     [rows, columns]: [usize; 2],

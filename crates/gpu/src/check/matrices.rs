@@ -157,8 +157,8 @@ pub(super) fn encodings() -> Vec<Encoding> {
     all
 }
 
-/// One encoding of each place that scales have and of each third plane that is not of biases, for checks of kernels that
-/// have the loop of a product.
+/// One encoding of each place that scales have and of each third plane that is not of biases, for checks of kernels
+/// that have the loop of a product.
 pub(super) const OTHER_PLACES: [Encoding; 3] = [
     Encoding::Zeroed { bits: 4, group: 32, scale: FloatType::Bf16 },
     Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },

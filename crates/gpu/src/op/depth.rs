@@ -3,8 +3,8 @@
 //!
 //! Affine weights of 4 bits with scales of bf16 are `(q - 8) * scale`, which has 11 bits and so is one f16, plus
 //! `bias + 8 * scale`, which is the same for a group: that part is multiplied by the sums of the group's columns
-//! ([`super::halves`]) at the end. Symmetric integers of 4 bits are the former alone. Q4_K parts likewise, with its scale in two. Other packings are unpacked to f32
-//! first.
+//! ([`super::halves`]) at the end. Symmetric integers with such scales are the former alone. Q4_K parts likewise, with
+//! its scale in two. Other packings are unpacked to f32 first.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;

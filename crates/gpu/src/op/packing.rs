@@ -187,8 +187,8 @@ impl Packing {
         [4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on, and whose zero point, where
-    /// groups have one, is `zero`; none of blocks.
+    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on, and whose zero point,
+    /// where groups have one, is `zero`; none of blocks.
     pub(crate) fn values(self, words: &str, zero: &str) -> Vec<String> {
         match self {
             Self::Block(_) => Vec::new(),
@@ -297,9 +297,9 @@ const FLOAT4: &str = "fn float4(index: u32, sign: u32) -> f32 {
 }
 ";
 
-/// `float8`: an 8-bit float whose magnitude begins at bit 20 of `bits` and whose sign is the last bit of `sign`, exactly
-/// and of bits alone: no GPU need know numbers below 2^-126. Below 2^-6 there is no leading one. The code that is no
-/// number stays none, as on the processor.
+/// `float8`: an 8-bit float whose magnitude begins at bit 20 of `bits` and whose sign is the last bit of `sign`,
+/// exactly and of bits alone: no GPU need know numbers below 2^-126. Below 2^-6 there is no leading one. The code that
+/// is no number stays none, as on the processor.
 const FLOAT8: &str = "fn float8(bits: u32, sign: u32) -> f32 {
     let code = bits & 0x07f00000u;
     let small = bitcast<u32>(bitcast<f32>(code | 0x3c800000u) - 0.015625);

@@ -1,7 +1,7 @@
 //! Where the scales of a matrix lie, and what else its values meet: biases or zero points.
 //!
-//! Scales are a plane of numbers, counted from the matrix's first. Kernels know where those of a row begin; the group of
-//! a column adds to that.
+//! Scales are a plane of numbers, counted from the matrix's first. Kernels know where those of a row begin; the group
+//! of a column adds to that.
 
 use kernels::format::{FP8_TILE, GlobalScale, ScaleType};
 

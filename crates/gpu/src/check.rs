@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use kernels::format::{BlockFormat, Encoding, FloatType, Matrix, decode_row};
+use kernels::format::{
+    BlockFormat, Encoding, FloatType, GlobalScale, Matrix, ScaleType, decode_row,
+};
 use kernels::{bf16_from_f32, f16_from_f32};
 
 use crate::op::{
@@ -73,6 +75,11 @@ impl Numbers {
 
     fn floats(&mut self, count: usize) -> Vec<f32> {
         (0..count).map(|_| self.next()).collect()
+    }
+
+    /// Scales that bring weights to a magnitude near one.
+    fn scales(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.next() * 0.01).collect()
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {

@@ -52,11 +52,8 @@ impl Trunk {
     ///
     /// # Errors
     /// No memory left, a matrix larger than a binding, or the device failed.
-    ///
-    /// # Panics
-    /// If the kernels do not read its encoding.
     pub fn add(&mut self, gpu: &mut Gpu, name: &str, matrix: &Matrix<'_>) -> Result<(), GpuError> {
-        let packing = Packing::of(matrix.encoding).expect("the caller asked `Packing::of`");
+        let packing = Packing::of(matrix.encoding);
         let planes = [matrix.weight, matrix.scales, matrix.biases];
         let bytes = Self::bytes(planes.map(<[u8]>::len));
         let buffer = gpu.lasting(name, bytes)?;

@@ -8,6 +8,11 @@ mod budget;
 mod draws;
 mod in_place;
 mod launches;
+#[path = "../it/processor.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod processor;
+mod published;
+mod quantised;
 #[path = "../it/sequences/mod.rs"]
 mod sequences;
 mod stages;

@@ -35,6 +35,8 @@ mod models;
 mod no_numbers;
 mod program;
 mod published;
+#[path = "../../../engine/tests/gpu/quantised.rs"]
+mod quantised;
 mod report;
 mod rounded_cache;
 mod serving;

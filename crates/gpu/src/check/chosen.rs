@@ -14,6 +14,9 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     add(layer(gpu, affine(8), (301, 17), false)?);
     add(layer(gpu, Encoding::Block(BlockFormat::Q4K), (512, 10), true)?);
     add(layer(gpu, Encoding::Float(FloatType::Bf16), (30, 30), true)?);
+    for encoding in matrices::OTHER_PLACES {
+        add(layer(gpu, encoding, (40, 3), true)?);
+    }
     Ok(())
 }
 

@@ -21,7 +21,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         Encoding::Float(FloatType::F32),
         Encoding::Mxfp4,
     ];
-    for encoding in encodings {
+    for encoding in encodings.into_iter().chain(matrices::OTHER_PLACES) {
         let subgroups = products(gpu, encoding)?;
         gpu.set_form(Form::default());
         let plain = products(gpu, encoding);

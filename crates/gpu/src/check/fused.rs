@@ -24,6 +24,9 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         add(products(gpu, Encoding::Float(float), columns)?);
     }
     add(products(gpu, Encoding::Mxfp4, 2880)?);
+    for encoding in matrices::OTHER_PLACES {
+        add(products(gpu, encoding, 1152)?);
+    }
     for cache in [attention::Cache::F32, attention::Cache::F16] {
         heads_of_one(gpu, cache)?.into_iter().for_each(&mut *add);
     }

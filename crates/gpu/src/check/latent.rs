@@ -21,6 +21,10 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     ] {
         add(by_head(gpu, encoding)?);
     }
+    // Heads cross words of zero points, and a tile.
+    for encoding in matrices::OTHER_PLACES {
+        add(by_head(gpu, encoding)?);
+    }
     for cache in [Cache::F32, Cache::F16] {
         for neighbours in [true, false] {
             add(rows(gpu, cache, neighbours)?);

@@ -39,16 +39,30 @@ impl Held {
                 [plausible(format, weights, numbers), Vec::new(), Vec::new()]
             }
             Encoding::Mxfp4 => {
-                let near_one = numbers.bytes(scales).into_iter().map(|byte| 120 + byte % 8);
-                let near_one = near_one.collect();
-                [numbers.bytes(weights), near_one, Vec::new()]
+                let scales = near_one(scales, numbers);
+                [numbers.bytes(weights), scales, Vec::new()]
             }
-            Encoding::Symmetric { .. }
-            | Encoding::Zeroed { .. }
-            | Encoding::Fp8 { .. }
-            | Encoding::Fp8Rows { .. }
-            | Encoding::Nvfp4 { .. } => {
-                unreachable!("the kernels read no other")
+            Encoding::Symmetric { scale, .. } | Encoding::Zeroed { scale, .. } => {
+                let values = numbers.scales(scales / scale.bytes());
+                [numbers.bytes(weights), encode(scale, &values), numbers.bytes(biases)]
+            }
+            Encoding::Fp8 { scale } => {
+                let scales = match scale {
+                    ScaleType::Float(float) => {
+                        encode(float, &numbers.scales(scales / float.bytes()))
+                    }
+                    ScaleType::E8m0 => near_one(scales, numbers),
+                };
+                [floats_of_8(weights, numbers), scales, Vec::new()]
+            }
+            Encoding::Fp8Rows { scale, .. } => {
+                let values = numbers.scales(scales / scale.bytes());
+                [floats_of_8(weights, numbers), encode(scale, &values), Vec::new()]
+            }
+            Encoding::Nvfp4 { global } => {
+                let number = if global == GlobalScale::Multiplies { 0.003 } else { 300.0 };
+                let number = encode(FloatType::F32, &[number]);
+                [numbers.bytes(weights), floats_of_8(scales, numbers), number]
             }
         };
         Self { encoding, rows, columns, planes }
@@ -79,6 +93,17 @@ impl Held {
         }
         out
     }
+}
+
+/// Powers of two near one, as bytes.
+fn near_one(count: usize, numbers: &mut Numbers) -> Vec<u8> {
+    numbers.bytes(count).into_iter().map(|byte| 120 + byte % 8).collect()
+}
+
+/// 8-bit floats that are numbers.
+fn floats_of_8(count: usize, numbers: &mut Numbers) -> Vec<u8> {
+    let is_number = |byte: u8| byte & 0x7f != 0x7f;
+    numbers.bytes(count).into_iter().map(|byte| if is_number(byte) { byte } else { 0 }).collect()
 }
 
 /// Random blocks whose values are of a magnitude near 1.
@@ -126,7 +151,48 @@ pub(super) fn encodings() -> Vec<Encoding> {
     }));
     all.extend(BlockFormat::ALL.iter().copied().map(Encoding::Block));
     all.push(Encoding::Mxfp4);
+    all.extend(integers());
+    all.extend(fp8());
+    all.extend(nvfp4());
     all
+}
+
+/// One encoding of each place that scales have and of each third plane that is not of biases, for checks of kernels
+/// that have the loop of a product.
+pub(super) const OTHER_PLACES: [Encoding; 3] = [
+    Encoding::Zeroed { bits: 4, group: 32, scale: FloatType::Bf16 },
+    Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
+    Encoding::Nvfp4 { global: GlobalScale::Divides },
+];
+
+/// Both ways in which a matrix's number meets its scales.
+pub(super) fn nvfp4() -> [Encoding; 2] {
+    [GlobalScale::Multiplies, GlobalScale::Divides].map(|global| Encoding::Nvfp4 { global })
+}
+
+/// Of 8-bit floats each way to share a scale, and each type of scale.
+pub(super) fn fp8() -> [Encoding; 4] {
+    [
+        Encoding::Fp8 { scale: ScaleType::Float(FloatType::F32) },
+        Encoding::Fp8 { scale: ScaleType::E8m0 },
+        Encoding::Fp8Rows { scale: FloatType::Bf16, shared: false },
+        Encoding::Fp8Rows { scale: FloatType::F16, shared: true },
+    ]
+}
+
+/// Of integers in groups each number of bits, group and type of scale, with zero points and without.
+pub(super) fn integers() -> [Encoding; 6] {
+    use FloatType::{Bf16, F16, F32};
+    let symmetric = |bits, group, scale| Encoding::Symmetric { bits, group, scale };
+    let zeroed = |bits, group, scale| Encoding::Zeroed { bits, group, scale };
+    [
+        symmetric(4, 32, Bf16),
+        symmetric(4, 128, F32),
+        symmetric(8, 64, F16),
+        zeroed(4, 32, Bf16),
+        zeroed(4, 64, F32),
+        zeroed(8, 128, F16),
+    ]
 }
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
@@ -152,6 +218,13 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     routed(gpu, Encoding::Float(FloatType::Bf16), add)?;
     routed(gpu, Encoding::Mxfp4, add)?;
+    // Others differ in scales alone, which products and tables show.
+    for encoding in [integers()[0], fp8()[1], fp8()[3]].into_iter().chain(OTHER_PLACES) {
+        routed(gpu, encoding, add)?;
+    }
+    // Tiles at the lower and right edges are partial.
+    add(products(gpu, fp8()[0], 1300)?);
+    add(codes(gpu)?);
     for &format in BlockFormat::ALL {
         routed(gpu, Encoding::Block(format), add)?;
     }
@@ -228,6 +301,31 @@ fn embeddings(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
     let found = gpu.read_floats(&out, 0, tokens.len() * columns)?;
     let name = format!("embedding {}", encoding.name());
     Ok(Finding { name, difference: difference(&found, &expected), bound: 1e-6, alone_equal: true })
+}
+
+/// Every 8-bit float, to the bit; that which is no number is none.
+fn codes(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let encoding = Encoding::Fp8Rows { scale: FloatType::F32, shared: true };
+    let (columns, scale) = (256, encode(FloatType::F32, &[1.0]));
+    let planes = [(0..=255).collect(), scale, Vec::new()];
+    let held = Held { encoding, rows: 1, columns, planes };
+    let mut trunk = Trunk::default();
+    trunk.add(gpu, "check", &held.matrix())?;
+    let mut expected = vec![0.0; columns];
+    decode_row(&held.matrix(), 0, &mut expected);
+    let (ids, out) = (words(gpu, &[0])?, empty(gpu, columns)?);
+    embedding::launch(gpu, trunk.matrix(0), &ids, &out, 1)?;
+    let found = gpu.read_floats(&out, 0, columns)?;
+    let same = |(found, expected): (&f32, &f32)| {
+        found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan()
+    };
+    let alone_equal = found.iter().zip(&expected).all(same);
+    Ok(Finding {
+        name: "codes of 8-bit floats".to_owned(),
+        difference: 0.0,
+        bound: 0.0,
+        alone_equal,
+    })
 }
 
 /// `[count, hidden, inner]` of five experts at the most: their gates, ups and downs, and two slabs that have them.

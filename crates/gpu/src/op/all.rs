@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use kernels::format::BlockFormat;
+use kernels::format::{BlockFormat, FloatType, GlobalScale, ScaleType};
 
 use super::Op;
 use super::attention::Cache;
@@ -12,7 +12,7 @@ use super::combine::Always;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
-use super::packing::{Float, Packing};
+use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
 use super::router_scored::Score;
 use super::{chosen, fused, head_product, prompt, tile};
@@ -33,7 +33,31 @@ fn packings() -> impl Iterator<Item = Packing> {
         })
     });
     let blocks = BlockFormat::ALL.iter().copied().map(Packing::Block);
-    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks).chain([Packing::Mxfp4])
+    let planes = integers().chain(floats_of_8()).chain([Packing::Mxfp4]).chain(
+        [GlobalScale::Multiplies, GlobalScale::Divides].map(|global| Packing::Nvfp4 { global }),
+    );
+    FLOATS.into_iter().map(Packing::Float).chain(affine).chain(blocks).chain(planes)
+}
+
+/// Integers less a middle or a zero point.
+fn integers() -> impl Iterator<Item = Packing> {
+    let of = |(bits, zeros)| {
+        GROUPS.into_iter().flat_map(move |group| {
+            FLOATS.into_iter().map(move |scale| Packing::Integer { bits, group, scale, zeros })
+        })
+    };
+    [(4, false), (4, true), (8, false), (8, true)].into_iter().flat_map(of)
+}
+
+/// 8-bit floats; powers of two are scales of tiles alone.
+fn floats_of_8() -> impl Iterator<Item = Packing> {
+    use FloatType::{Bf16, F16, F32};
+    let of = |scale| {
+        let share = [Share::Tile, Share::Row, Share::Matrix].into_iter();
+        share.map(move |share| Packing::Fp8 { scale: ScaleType::Float(scale), share })
+    };
+    let powers = Packing::Fp8 { scale: ScaleType::E8m0, share: Share::Tile };
+    [F32, F16, Bf16].into_iter().flat_map(of).chain([powers])
 }
 
 /// Units of a packing that are taken at once. From 32 times four units of 256 values on all are among them.

@@ -60,17 +60,17 @@ pub(crate) fn exact(code: &str, offset: u32) -> String {
     format!("(bitcast<f32>(({code}) | 0x4b000000u) - {}.0)", (1u32 << 23) + offset)
 }
 
-/// The field of a word at bit `shift` as a float, exactly. Where it fits into a float's mantissa it stays where it is,
-/// below a power of two whose last bits it then counts.
-pub(crate) fn exact_field(word: &str, shift: u32, mask: u32) -> String {
+/// The field of a word at bit `shift` as a float, less an offset; exact. Where it fits into a float's mantissa it stays
+/// where it is, below a power of two whose last bits it then counts.
+pub(crate) fn exact_field(word: &str, shift: u32, mask: u32, offset: u32) -> String {
     match shift + mask.count_ones() {
         ..=23 => format!(
             "(bitcast<f32>(({word} & {}u) | {}u) - {}.0)",
             mask << shift,
             (150 - shift) << 23,
-            1u32 << (23 - shift)
+            (1u32 << (23 - shift)) + offset
         ),
-        _ => exact_field(&format!("({word} >> 16u)"), shift - 16, mask),
+        _ => exact_field(&format!("({word} >> 16u)"), shift - 16, mask, offset),
     }
 }
 
@@ -164,7 +164,7 @@ impl Wide {
             let shift = index % 4 * 8;
             let (word, shift) = (format!("{}.{component}", names[0]), shift + 4 * upper);
             match names.get(1) {
-                None => exact_field(&word, shift, 15),
+                None => exact_field(&word, shift, 15, 0),
                 // Bit `2t` of a byte belongs to the lower half, the next to the upper one.
                 Some(high) => {
                     let place = format!("{}u + 2u * {q}t", shift - 3 * upper);

@@ -87,7 +87,7 @@ impl Spec {
 }
 
 /// Where the rows of a team begin: `first + row % own` of the matrix of an expert at `base` that `row / own` counts.
-fn starts(rows: u32, own: u32) -> String {
+fn starts(packing: Packing, rows: u32, own: u32) -> String {
     let mut text = String::new();
     for row in 0..rows {
         let _ = write!(
@@ -95,10 +95,11 @@ fn starts(rows: u32, own: u32) -> String {
             "let row{row} = min(first + {local}u, p.rows - 1u);
             let m{row} = base + p.w{matrix};
             let w{row} = row{row} * p.row_words;
-            let s{row} = row{row} * p.row_groups;
+            let s{row} = {scales};
             let scales{row} = base + p.s{matrix};
             let biases{row} = base + p.b{matrix};
             ",
+            scales = packing.row_scales(&format!("row{row}")),
             local = row % own,
             matrix = row / own
         );
@@ -264,7 +265,7 @@ pub(crate) fn gate_up(spec: Spec, form: Form) -> (Source, String) {
         {}",
         each - 1,
         sums.begin(),
-        starts(rows, own)
+        starts(spec.packing, rows, own)
     );
     let always = spec.shared.then_some(own);
     let cases = |each: &dyn Fn(Load<'_>) -> String| spec.cases(always, each);
@@ -317,12 +318,13 @@ pub(crate) fn down(spec: Spec, form: Form) -> (Source, String) {
             if team < {rows}u {{
                 let row0 = min(first + team, p.rows - 1u);
                 let w0 = row0 * p.row_words;
-                let s0 = row0 * p.row_groups;
+                let s0 = {};
                 let x0 = p.k * p.columns;
                 var acc0 = 0.0;
                 {}always = acc0;
             }}
             ",
+            spec.packing.row_scales("row0"),
             one.accumulate_apart(&|each| each(&load))
         );
     }
@@ -346,7 +348,7 @@ pub(crate) fn down(spec: Spec, form: Form) -> (Source, String) {
             {}{}}}
             {}}}
         ",
-        starts(rows, rows),
+        starts(spec.packing, rows, rows),
         sums.accumulate_apart(&cases),
         sums.finish(&format!("if rank < p.k {{ found[rank * {rows}u + r] = sum; }}"))
     );

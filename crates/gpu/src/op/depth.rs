@@ -3,13 +3,13 @@
 //!
 //! Affine weights of 4 bits with scales of bf16 are `(q - 8) * scale`, which has 11 bits and so is one f16, plus
 //! `bias + 8 * scale`, which is the same for a group: that part is multiplied by the sums of the group's columns
-//! ([`super::halves`]) at the end. Q4_K parts likewise, with its scale in two. Other packings are unpacked to f32
-//! first.
+//! ([`super::halves`]) at the end. Symmetric integers with such scales are the former alone. Q4_K parts likewise, with
+//! its scale in two. Other packings are unpacked to f32 first.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
 
-use kernels::format::BlockFormat;
+use kernels::format::{BlockFormat, ScaleType};
 
 use super::blocks;
 use super::halves::{SUM_COLUMNS, SUM_SCALE, WEIGHT_SCALE};
@@ -32,7 +32,7 @@ pub(super) type Cases<'a> = &'a dyn Fn(&dyn Fn(Load<'_>) -> String) -> String;
 /// How weights become numbers of f16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Affine of 4 bits and scales of bf16: one f16, and biases for the end.
+    /// 4 bits and scales of bf16, with biases for the end or none and no zero points: one f16.
     Centred,
     /// Q4_K: two, and minima for the end.
     Blocks,
@@ -123,7 +123,8 @@ impl Names {
 
 fn kind(packing: Packing) -> Kind {
     match packing {
-        Packing::Affine { bits: 4, scale: Float::Bf16, .. } => Kind::Centred,
+        Packing::Affine { bits: 4, scale: Float::Bf16, .. }
+        | Packing::Integer { bits: 4, scale: Float::Bf16, zeros: false, .. } => Kind::Centred,
         Packing::Block(BlockFormat::Q4K) => Kind::Blocks,
         _ => Kind::Plain,
     }
@@ -134,6 +135,7 @@ pub(super) fn parts(packing: Packing) -> u32 {
     match packing {
         Packing::Float(Float::F16 | Float::Bf16)
         | Packing::Block(BlockFormat::Mxfp4)
+        | Packing::Fp8 { scale: ScaleType::E8m0, .. }
         | Packing::Mxfp4 => 1,
         _ if kind(packing) == Kind::Centred => 1,
         _ => 2,
@@ -147,7 +149,11 @@ pub(super) fn together(packing: Packing) -> u32 {
 
 /// True where sums of columns are multiplied at the end.
 pub(super) fn ends(packing: Packing) -> bool {
-    kind(packing) != Kind::Plain
+    match kind(packing) {
+        Kind::Centred => packing.is_biased(),
+        Kind::Blocks => true,
+        Kind::Plain => false,
+    }
 }
 
 /// Where the row and the half of an invocation are, which unpacks 16 values.
@@ -456,7 +462,7 @@ fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, St
         let values = unit.values.iter().map(|value| format!("fma({value}, scale, bias)"));
         return (places, text, values.collect());
     }
-    let (words, group) = (packing.unit_words(), packing.group());
+    let words = packing.unit_words();
     // Units of floats are a half or a quarter of what is unpacked at once.
     let together = (4 / packing.unit()).max(1);
     let mut values = Vec::new();
@@ -464,19 +470,16 @@ fn unpacked(packing: Packing, load: &dyn Fn(u32, &str) -> String) -> (String, St
         let name = format!("q{number}_");
         let at = format!("row * p.row_words + unit * {}u + {}u", words * together, number * words);
         text.push_str(&packing.load(&name, &at, &|index| load(0, index)));
-        values.extend(packing.values(&name));
+        values.extend(packing.values(&name, "zero"));
     }
-    if group > 0 {
-        let (_, shift) = packing.number();
-        let _ = writeln!(
-            places,
-            "let g = row * p.row_groups + unit * {}u / {group}u;",
-            packing.unit() * together
-        );
-        for (name, plane) in [("scale", 1), ("bias", 2)].into_iter().take(packing.planes() - 1) {
-            let word = load(plane, &format!("(g >> {shift}u)"));
-            let _ = writeln!(text, "let {name} = number({word}, g);");
-        }
+    if packing.is_scaled() {
+        let column = format!("unit * {}u", packing.unit() * together);
+        let place = packing.scale_index(&packing.row_scales("row"), &column);
+        let _ = writeln!(places, "let g = {place};");
+        let word = format!("(g >> {}u)", packing.number().1);
+        let third = packing.third_word("row", &column, &word);
+        let third = packing.third().map_or(String::new(), |_| load(2, &third));
+        text.push_str(&packing.scaling("", "row", "g", [&load(1, &word), &third]));
         let whole = |value: String| match packing.is_biased() {
             true => format!("fma({value}, scale, bias)"),
             false => format!("{value} * scale"),

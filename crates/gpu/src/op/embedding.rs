@@ -8,15 +8,13 @@ use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError, Planes};
 
 pub(crate) fn source(packing: Packing) -> (Source, String) {
-    let grouped = packing.group() > 0;
     let source = packing
         .declare(Source::new())
         .read("tokens", "u32")
         .write("y", "f32")
         .parameters(&["columns", "row_words", "row_groups"])
         .function(&packing.functions());
-    let (unit, words, group) = (packing.unit(), packing.unit_words(), packing.group());
-    let (_, shift) = packing.number();
+    let (unit, words) = (packing.unit(), packing.unit_words());
     let mut body = format!(
         "let row = tokens[wid.x];
         for (var unit = lid; unit < p.columns / {unit}u; unit = unit + 256u) {{
@@ -45,19 +43,16 @@ pub(crate) fn source(packing: Packing) -> (Source, String) {
     }
     let _ = writeln!(body, "let first = row * p.row_words + unit * {words}u;");
     body.push_str(&packing.load("q", "first", &|index| format!("w[{index}]")));
-    if grouped {
-        let _ = write!(
-            body,
-            "let g = row * p.row_groups + column / {group}u;
-            let scale = number(scales[g >> {shift}u], g);
-            "
-        );
+    if packing.is_scaled() {
+        let place = packing.scale_index(&packing.row_scales("row"), "column");
+        let _ = writeln!(body, "let g = {place};");
+        let word = format!("g >> {}u", packing.number().1);
+        let third = format!("biases[{}]", packing.third_word("row", "column", &word));
+        let words = [&*format!("scales[{word}]"), &*third];
+        body.push_str(&packing.scaling("", "row", "g", words));
     }
-    if packing.is_biased() {
-        let _ = writeln!(body, "let bias = number(biases[g >> {shift}u], g);");
-    }
-    for (index, value) in packing.values("q").iter().enumerate() {
-        let value = match (grouped, packing.is_biased()) {
+    for (index, value) in packing.values("q", "zero").iter().enumerate() {
+        let value = match (packing.is_scaled(), packing.is_biased()) {
             (_, true) => format!("fma({value}, scale, bias)"),
             (true, false) => format!("{value} * scale"),
             (false, false) => value.clone(),

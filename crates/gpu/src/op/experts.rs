@@ -183,7 +183,7 @@ impl Layout {
         let mut starts = [[0; 3]; 3];
         let mut at = 0;
         for ((encoding, (rows, columns)), starts) in encodings.iter().zip(shapes).zip(&mut starts) {
-            if !Packing::of(*encoding)?.serves(columns) {
+            if !Packing::of(*encoding).serves(columns) {
                 return None;
             }
             for (bytes, start) in encoding.plane_bytes(rows, columns).into_iter().zip(starts) {
@@ -233,19 +233,15 @@ impl Layout {
     }
 
     /// What launches need of it.
-    ///
-    /// # Panics
-    /// Never: [`Layout::new`] asked for the packings.
     pub fn record_shape(&self) -> Record {
-        let packing = |at: usize| Packing::of(self.encodings[at]).expect("`new` has asked");
         let place = |starts: [usize; 3]| {
             let [weight, scales, biases] = starts.map(|start| (start / 4) as u32);
             Place { weight, scales, biases }
         };
         Record {
             places: self.starts.map(place),
-            gate_up: packing(0),
-            down: packing(2),
+            gate_up: Packing::of(self.encodings[0]),
+            down: Packing::of(self.encodings[2]),
             hidden: self.shapes[0].1,
             inner: self.shapes[0].0,
         }
@@ -440,13 +436,14 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
             body,
             "let m{row} = base + {};
             let w{row} = {from}row{row} * p.row_words;
-            let s{row} = row{row} * p.row_groups;
+            let s{row} = {scales};
             let scales{row} = base + {};
             let biases{row} = base + {};
             ",
             start("w"),
             start("s"),
             start("b"),
+            scales = packing.row_scales(&format!("row{row}")),
             from = if blocks { String::new() } else { format!("m{row} + ") }
         );
     }

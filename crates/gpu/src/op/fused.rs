@@ -80,8 +80,9 @@ pub(super) fn starts(spec: Spec) -> String {
         let _ = write!(
             text,
             "let w{row} = row{row} * p.row_words;
-            let s{row} = row{row} * p.row_groups;
-            "
+            let s{row} = {};
+            ",
+            spec.packing.row_scales(&format!("row{row}"))
         );
         text
     })

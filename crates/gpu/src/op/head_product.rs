@@ -85,8 +85,9 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
             body,
             "let row{row} = own + min(first + {row}u, p.count - 1u);
             let w{row} = row{row} * p.row_words;
-            let s{row} = row{row} * p.row_groups;
-            "
+            let s{row} = {scales};
+            ",
+            scales = packing.row_scales(&format!("row{row}"))
         );
     }
     for token in 0..tokens {

@@ -27,6 +27,7 @@ pub mod product;
 pub mod prompt;
 pub mod router;
 pub mod router_scored;
+mod scales;
 mod sums;
 pub mod tile;
 

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use kernels::format::{BlockFormat, Encoding, FloatType};
+use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, ScaleType};
 
 use super::blocks;
 use crate::source::Source;
@@ -32,6 +32,17 @@ impl From<FloatType> for Float {
     }
 }
 
+/// Values that share a scale where groups do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// A tile of [`kernels::format::FP8_TILE`] rows and columns; those at the lower and right edges may be partial.
+    Tile,
+    /// A row.
+    Row,
+    /// The matrix.
+    Matrix,
+}
+
 /// How values lie in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Packing {
@@ -46,27 +57,58 @@ pub enum Packing {
         /// Storage of scales and biases.
         scale: Float,
     },
+    /// Integers less a number, in groups with a scale.
+    Integer {
+        /// Bits of a value: 4 or 8.
+        bits: u8,
+        /// Values of a group.
+        group: u16,
+        /// Storage of scales.
+        scale: Float,
+        /// Whether that number is a zero point of the group, in a plane of its own; else it is `2^(bits - 1)`.
+        zeros: bool,
+    },
+    /// 8-bit floats (E4M3: 4 bits of exponent, 3 of mantissa, no infinities) with scales.
+    Fp8 {
+        /// Storage of scales.
+        scale: ScaleType,
+        /// What shares one.
+        share: Share,
+    },
     /// Blocks of GGUF.
     Block(BlockFormat),
     /// 4-bit floats in groups of 32, with a power of two for each in a plane of bytes.
     Mxfp4,
+    /// 4-bit floats in groups of 16, with an 8-bit float for each in a plane of bytes, and a number of the matrix that
+    /// meets those.
+    Nvfp4 {
+        /// How it does.
+        global: GlobalScale,
+    },
 }
 
 impl Packing {
-    /// The packing of an encoding that the kernels read; `None` for others.
-    pub fn of(encoding: Encoding) -> Option<Self> {
+    /// The packing of an encoding; [`Packing::serves`] says which rows the kernels read.
+    pub fn of(encoding: Encoding) -> Self {
         match encoding {
-            Encoding::Float(float) => Some(Self::Float(float.into())),
+            Encoding::Float(float) => Self::Float(float.into()),
             Encoding::Affine { bits, group, scale } => {
-                Some(Self::Affine { bits, group, scale: scale.into() })
+                Self::Affine { bits, group, scale: scale.into() }
             }
-            Encoding::Block(format) => Some(Self::Block(format)),
-            Encoding::Mxfp4 => Some(Self::Mxfp4),
-            Encoding::Symmetric { .. }
-            | Encoding::Zeroed { .. }
-            | Encoding::Fp8 { .. }
-            | Encoding::Fp8Rows { .. }
-            | Encoding::Nvfp4 { .. } => None,
+            Encoding::Symmetric { bits, group, scale } => {
+                Self::Integer { bits, group, scale: scale.into(), zeros: false }
+            }
+            Encoding::Zeroed { bits, group, scale } => {
+                Self::Integer { bits, group, scale: scale.into(), zeros: true }
+            }
+            Encoding::Fp8 { scale } => Self::Fp8 { scale, share: Share::Tile },
+            Encoding::Fp8Rows { scale, shared } => {
+                let share = if shared { Share::Matrix } else { Share::Row };
+                Self::Fp8 { scale: ScaleType::Float(scale), share }
+            }
+            Encoding::Block(format) => Self::Block(format),
+            Encoding::Mxfp4 => Self::Mxfp4,
+            Encoding::Nvfp4 { global } => Self::Nvfp4 { global },
         }
     }
 
@@ -102,16 +144,23 @@ impl Packing {
             Self::Float(_) => 2,
             Self::Affine { bits: 3 | 5, .. } => 32,
             Self::Affine { bits: 2 | 6, .. } => 16,
-            Self::Affine { bits: 4, .. } | Self::Mxfp4 => 8,
+            Self::Affine { bits: 4, .. }
+            | Self::Integer { bits: 4, .. }
+            | Self::Mxfp4
+            | Self::Nvfp4 { .. } => 8,
             Self::Block(_) => blocks::UNIT,
-            Self::Affine { .. } => 4,
+            Self::Affine { .. } | Self::Integer { .. } | Self::Fp8 { .. } => 4,
         }
     }
 
     /// Words of a unit; 0 of blocks.
     pub(crate) fn unit_words(self) -> u32 {
         match self {
-            Self::Float(_) | Self::Mxfp4 => 1,
+            Self::Float(_)
+            | Self::Integer { .. }
+            | Self::Fp8 { .. }
+            | Self::Mxfp4
+            | Self::Nvfp4 { .. } => 1,
             Self::Block(_) => 0,
             Self::Affine { bits, .. } => self.unit() * u32::from(bits) / 32,
         }
@@ -121,46 +170,45 @@ impl Packing {
     /// and units, or blocks, are whole vectors.
     pub fn together(self, columns: usize) -> u32 {
         let of_words = match self {
-            Self::Float(_) | Self::Affine { bits: 4 | 8, .. } | Self::Mxfp4 => true,
+            Self::Float(_)
+            | Self::Affine { bits: 4 | 8, .. }
+            | Self::Integer { .. }
+            | Self::Fp8 { .. }
+            | Self::Mxfp4
+            | Self::Nvfp4 { .. } => true,
             Self::Block(format) => blocks::Wide::serves(format),
             Self::Affine { .. } => false,
         };
         let fits = |units: &u32| {
             let values = (units * self.unit()) as usize;
-            of_words && columns.is_multiple_of(values) && columns / values >= 32
+            let one_scale = self.group() == 0 || values <= self.group() as usize;
+            of_words && one_scale && columns.is_multiple_of(values) && columns / values >= 32
         };
         [4, 2].into_iter().find(fits).unwrap_or(1)
     }
 
-    /// Values of a group with a scale in a plane of its own; 0 without.
-    pub(crate) fn group(self) -> u32 {
-        match self {
-            Self::Float(_) | Self::Block(_) => 0,
-            Self::Affine { group, .. } => u32::from(group),
-            Self::Mxfp4 => 32,
-        }
-    }
-
-    /// Planes of weights, scales and biases.
-    pub(crate) fn planes(self) -> usize {
-        match self {
-            Self::Float(_) | Self::Block(_) => 1,
-            Self::Affine { .. } => 3,
-            Self::Mxfp4 => 2,
-        }
-    }
-
-    /// True where groups have biases.
-    pub(crate) fn is_biased(self) -> bool {
-        self.planes() > 2
-    }
-
-    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on; none of blocks.
-    pub(crate) fn values(self, words: &str) -> Vec<String> {
+    /// Expressions for the values of a unit whose words are `{words}0`, `{words}1` and so on, and whose zero point,
+    /// where groups have one, is `zero`; none of blocks.
+    pub(crate) fn values(self, words: &str, zero: &str) -> Vec<String> {
         match self {
             Self::Block(_) => Vec::new(),
+            Self::Integer { bits, zeros, .. } => {
+                let (bits, mask, word) = (u32::from(bits), (1u32 << bits) - 1, format!("{words}0"));
+                let value = |shift: u32| match zeros {
+                    true => format!("({} - {zero})", blocks::exact_field(&word, shift, mask, 0)),
+                    false => blocks::exact_field(&word, shift, mask, 1 << (bits - 1)),
+                };
+                (0..self.unit()).map(|index| value(index * bits)).collect()
+            }
+            // Value `i` is byte `i` of the word.
+            Self::Fp8 { .. } => {
+                let places = ["<< 20u", "<< 12u", "<< 4u", ">> 4u"].into_iter().zip([24, 16, 8, 0]);
+                let value =
+                    |(place, sign)| format!("float8({words}0 {place}, {words}0 << {sign}u)");
+                places.map(value).collect()
+            }
             // Value `i` is nibble `i` of the word.
-            Self::Mxfp4 => {
+            Self::Mxfp4 | Self::Nvfp4 { .. } => {
                 let value = |at: u32| match at {
                     0 => format!("float4({words}0 << 2u, {words}0 << 28u)"),
                     _ => {
@@ -182,7 +230,7 @@ impl Packing {
                 let value = |index: u32| {
                     let (word, shift) = (index * bits / 32, index * bits % 32);
                     match shift + bits > 32 {
-                        false => blocks::exact_field(&format!("{words}{word}"), shift, mask),
+                        false => blocks::exact_field(&format!("{words}{word}"), shift, mask, 0),
                         true => {
                             let (next, left) = (word + 1, 32 - shift);
                             let low = format!("{words}{word} >> {shift}u");
@@ -205,11 +253,6 @@ impl Packing {
             let _ = writeln!(text, "let {words}{word} = {};", load(&format!("{at} + {word}u")));
         }
         text
-    }
-
-    /// The step from a row's scales and biases to the next's, in numbers; 0 without.
-    pub(crate) fn row_groups(self, columns: usize) -> u32 {
-        (columns as u32).checked_div(self.group()).unwrap_or(0)
     }
 
     /// Declares the planes of a matrix, in the order of [`crate::Planes::spans`].
@@ -239,41 +282,9 @@ impl Packing {
         match self {
             Self::Block(format) => blocks::functions(format),
             Self::Mxfp4 => format!("{}{FLOAT4}", self.number().0),
+            Self::Fp8 { .. } => format!("{FLOAT8}{}", self.number().0),
+            Self::Nvfp4 { .. } => format!("{FLOAT8}{}{FLOAT4}", self.number().0),
             _ => self.number().0.to_owned(),
-        }
-    }
-
-    /// A function `number(word, index)` that gives the scale or bias of `index` from the word that holds it, and the
-    /// shift that turns an index into that of its word.
-    pub(crate) fn number(self) -> (&'static str, u32) {
-        match self {
-            Self::Float(_) | Self::Block(_) => ("", 0),
-            Self::Affine { scale: Float::F32, .. } => {
-                ("fn number(word: u32, index: u32) -> f32 { return bitcast<f32>(word); }\n", 0)
-            }
-            Self::Affine { scale: Float::F16, .. } => (
-                "fn number(word: u32, index: u32) -> f32 {
-    return unpack2x16float(word >> ((index & 1u) * 16u)).x;
-}
-",
-                1,
-            ),
-            Self::Affine { scale: Float::Bf16, .. } => (
-                "fn number(word: u32, index: u32) -> f32 {
-    return bitcast<f32>((word >> ((index & 1u) * 16u)) << 16u);
-}
-",
-                1,
-            ),
-            // Half of the power of two, as values are doubled. Below 2^-126 the exponent is a bit of the mantissa.
-            Self::Mxfp4 => (
-                "fn number(word: u32, index: u32) -> f32 {
-    let e = (word >> ((index & 3u) * 8u)) & 255u;
-    return bitcast<f32>(select((e - 1u) << 23u, 2097152u << e, e < 2u));
-}
-",
-                2,
-            ),
         }
     }
 }
@@ -283,6 +294,18 @@ impl Packing {
 const FLOAT4: &str = "fn float4(index: u32, sign: u32) -> f32 {
     let magnitude = bitcast<f32>(((0xc8643210u >> (index & 28u)) & 15u) | 0x4b000000u) - 8388608.0;
     return bitcast<f32>(bitcast<u32>(magnitude) | (sign & 0x80000000u));
+}
+";
+
+/// `float8`: an 8-bit float whose magnitude begins at bit 20 of `bits` and whose sign is the last bit of `sign`,
+/// exactly and of bits alone: no GPU need know numbers below 2^-126. Below 2^-6 there is no leading one. The code that
+/// is no number stays none, as on the processor.
+const FLOAT8: &str = "fn float8(bits: u32, sign: u32) -> f32 {
+    let code = bits & 0x07f00000u;
+    let small = bitcast<u32>(bitcast<f32>(code | 0x3c800000u) - 0.015625);
+    let magnitude = select(code + 0x3c000000u, small, code < 0x00800000u);
+    let known = select(magnitude, 0x7fc00000u, code == 0x07f00000u);
+    return bitcast<f32>(known | (sign & 0x80000000u));
 }
 ";
 
@@ -297,7 +320,7 @@ mod tests {
                 let packing = Packing::Affine { bits, group, scale: Float::Bf16 };
                 assert_eq!(packing.unit() * u32::from(bits), 32 * packing.unit_words());
                 assert_eq!(u32::from(group) % packing.unit(), 0);
-                assert_eq!(packing.values("w").len() as u32, packing.unit());
+                assert_eq!(packing.values("w", "").len() as u32, packing.unit());
             }
         }
     }

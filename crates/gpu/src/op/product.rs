@@ -61,8 +61,9 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
             body,
             "let row{row} = min(first + {row}u, p.rows - 1u);
             let w{row} = row{row} * p.row_words;
-            let s{row} = row{row} * p.row_groups;
-            "
+            let s{row} = {scales};
+            ",
+            scales = packing.row_scales(&format!("row{row}"))
         );
     }
     for token in 0..spec.tokens {

@@ -265,16 +265,15 @@ impl Sums {
             }
             let index = format!("w{row} / {together}u + {unit}");
             let _ = writeln!(text, "n_u{row}_0_{step} = {};", load(0, row, &index));
-            if packing.group() > 0 {
+            if packing.is_scaled() {
                 let (_, shift) = packing.number();
-                let group = format!(
-                    "((s{row} + {unit} * {}u / {}u) >> {shift}u)",
-                    self.values(),
-                    packing.group()
-                );
-                let _ = writeln!(text, "n_sw{row}_{step} = {};", load(1, row, &group));
-                if packing.is_biased() {
-                    let _ = writeln!(text, "n_bw{row}_{step} = {};", load(2, row, &group));
+                let column = format!("{unit} * {}u", self.values());
+                let index = packing.scale_index(&format!("s{row}"), &column);
+                let word = format!("(({index}) >> {shift}u)");
+                let _ = writeln!(text, "n_sw{row}_{step} = {};", load(1, row, &word));
+                if packing.third().is_some() {
+                    let word = packing.third_word(&format!("row{row}"), &column, &word);
+                    let _ = writeln!(text, "n_bw{row}_{step} = {};", load(2, row, &word));
                 }
             }
         }
@@ -314,19 +313,19 @@ impl Sums {
                 let name = format!("q{row}_{part}_");
                 let component = COMPONENTS[part as usize];
                 let _ = writeln!(text, "let {name}0 = u{row}_0_{step}.{component};");
-                values.extend(packing.values(&name));
+                values.extend(packing.values(&name, &format!("zero0_{row}")));
             }
             by_row.push(values);
-            if packing.group() > 0 {
-                let group = format!("s{row} + column / {}u", packing.group());
-                let _ = writeln!(text, "let scale0_{row} = number(sw{row}_{step}, {group});");
-                if packing.is_biased() {
-                    let _ = writeln!(text, "let bias0_{row} = number(bw{row}_{step}, {group});");
-                }
+            if packing.is_scaled() {
+                let index = packing.scale_index(&format!("s{row}"), "column");
+                let words = [format!("sw{row}_{step}"), format!("bw{row}_{step}")];
+                let words = words.each_ref().map(String::as_str);
+                let (suffix, row) = (format!("0_{row}"), format!("row{row}"));
+                text.push_str(&packing.scaling(&suffix, &row, &index, words));
             }
         }
         let quads = (0..values / 4).collect();
-        let (scaled, biased) = (packing.group() > 0, packing.is_biased());
+        let (scaled, biased) = (packing.is_scaled(), packing.is_biased());
         Decoded { text, runs: vec![Run { quads, values: by_row }], scaled, biased }
     }
 
@@ -346,10 +345,10 @@ impl Sums {
             let decoded = self.decode(unit, 0);
             return Decoded { text: text + &decoded.text, ..decoded };
         }
-        let (words, group) = (packing.unit_words(), packing.group());
+        let words = packing.unit_words();
         let (_, shift) = packing.number();
         let mut text = format!("let column = {unit} * {}u;\n", packing.unit());
-        let (mut scaled, mut biased) = (group > 0, packing.is_biased());
+        let (mut scaled, mut biased) = (packing.is_scaled(), packing.is_biased());
         let mut values = Vec::new();
         if let Some(format) = packing.block() {
             let parts = format.values() as u32 / blocks::UNIT;
@@ -374,14 +373,16 @@ impl Sums {
             }
             let at = format!("w{row} + {unit} * {words}u");
             text.push_str(&packing.load(&name, &at, &|index| load(0, row, index)));
-            values.push(packing.values(&name));
-            if group > 0 {
-                let _ = writeln!(text, "let g{row} = s{row} + column / {group}u;");
-                let planes = [("scale", 1), ("bias", 2)].into_iter().take(packing.planes() - 1);
-                for (name, plane) in planes {
-                    let word = load(plane, row, &format!("(g{row} >> {shift}u)"));
-                    let _ = writeln!(text, "let {name}0_{row} = number({word}, g{row});");
-                }
+            values.push(packing.values(&name, &format!("zero0_{row}")));
+            if packing.is_scaled() {
+                let (index, word) = (format!("g{row}"), format!("(g{row} >> {shift}u)"));
+                let place = packing.scale_index(&format!("s{row}"), "column");
+                let _ = writeln!(text, "let {index} = {place};");
+                let third = packing.third_word(&format!("row{row}"), "column", &word);
+                let third = packing.third().map_or(String::new(), |_| load(2, row, &third));
+                let words = [&*load(1, row, &word), &*third];
+                let (suffix, row) = (format!("0_{row}"), format!("row{row}"));
+                text.push_str(&packing.scaling(&suffix, &row, &index, words));
             }
         }
         let quads = (0..packing.unit() / 4).collect();

@@ -9,7 +9,11 @@ fn packing_name(packing: Packing) -> String {
     match packing {
         Packing::Float(float) => format!("{float:?}").to_lowercase(),
         Packing::Affine { bits, .. } => format!("{bits}-bit"),
+        Packing::Integer { bits, zeros: false, .. } => format!("int{bits}"),
+        Packing::Integer { bits, .. } => format!("uint{bits}"),
+        Packing::Fp8 { share, .. } => format!("fp8 by {share:?}").to_lowercase(),
         Packing::Block(format) => format.name().to_owned(),
+        Packing::Nvfp4 { global } => format!("nvfp4 that {global:?}").to_lowercase(),
         Packing::Mxfp4 => "mxfp4 in planes".to_owned(),
     }
 }

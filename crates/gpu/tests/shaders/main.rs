@@ -12,10 +12,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 
-use gpu::op::packing::{Float, Packing};
+use gpu::op::packing::{Float, Packing, Share};
 use gpu::op::{Form, Op, all::all, experts, fused};
 
-use kernels::format::BlockFormat;
+use kernels::format::{BlockFormat, FloatType, ScaleType};
 
 mod group;
 mod listing;
@@ -28,19 +28,46 @@ use translate::{SPIRV, Translated, translate};
 static TRANSLATED: LazyLock<Vec<Translated>> =
     LazyLock::new(|| over_all(&translated_ops(), |op| translated(*op)));
 
-/// Kernels that are translated: all, but of experts in several slabs one packing, and of launches of several operations
-/// one group and type of scale. Texts of experts repeat the loop of one slab, as
-/// `experts_of_several_slabs_repeat_the_loop_of_one` shows for every packing; those of several operations the loop of
-/// a product.
+/// Whether kernels of a packing are looked at: of integers and 8-bit floats one group and type of scale, as each has a
+/// function of its own that the others' texts have too.
+fn is_shown(packing: Packing) -> bool {
+    match packing {
+        Packing::Integer { group, scale, .. } => group == 32 && scale == Float::Bf16,
+        Packing::Fp8 { scale: ScaleType::Float(scale), .. } => scale == FloatType::F32,
+        _ => true,
+    }
+}
+
+/// The packing of a kernel that unpacks experts, a matrix or a table.
+fn packing_of(op: &Op) -> Option<Packing> {
+    match op {
+        Op::Experts(spec) => Some(spec.packing),
+        Op::TileExperts(spec) => Some(spec.packing),
+        Op::Product(spec) => Some(spec.packing),
+        Op::Tile(spec) => Some(spec.packing),
+        Op::Embed(packing) => Some(*packing),
+        _ => None,
+    }
+}
+
+/// Kernels that are translated: all, but of experts in several slabs one packing, of launches of several operations one
+/// group and type of scale, and those that are not shown ([`is_shown`]). Texts of experts repeat the loop of one slab,
+/// as `experts_of_several_slabs_repeat_the_loop_of_one` shows for every packing; those of several operations the loop
+/// of a product.
 fn translated_ops() -> Vec<Op> {
     let one = Packing::Affine { bits: 4, group: 64, scale: Float::Bf16 };
     let common = |packing| match packing {
         Packing::Affine { group, scale, .. } => group == 64 && scale == Float::Bf16,
+        // Of scales in other places than every row's, and of a third plane.
+        Packing::Integer { bits, zeros, .. } => is_shown(packing) && bits == 4 && zeros,
+        Packing::Fp8 { share, .. } => is_shown(packing) && share == Share::Tile,
         Packing::Block(format) => matches!(format, BlockFormat::Q4K | BlockFormat::Q6K),
         Packing::Float(float) => float == Float::F32,
         Packing::Mxfp4 => true,
+        Packing::Nvfp4 { .. } => false,
     };
     let covered = |op: &Op| match op {
+        op if !packing_of(op).is_none_or(is_shown) => false,
         Op::Experts(spec) if spec.between != experts::Between::SwiGlu => {
             spec.slabs == 1 && (spec.packing == Packing::Mxfp4 || common(spec.packing))
         }
@@ -188,7 +215,7 @@ fn experts_of_several_slabs_repeat_the_loop_of_one() {
             .replace(&format!("slab{slab}["), "slab[")
     };
     let singles = all().filter_map(|op| match op {
-        Op::Experts(spec) if spec.slabs == 1 => Some(spec),
+        Op::Experts(spec) if spec.slabs == 1 && is_shown(spec.packing) => Some(spec),
         _ => None,
     });
     for spec in singles {
@@ -231,6 +258,7 @@ fn kernels_of_matrices_are_valid_and_fit_the_workgroup_memory_that_they_ask_for(
         Op::TileExperts(spec) => spec.slabs == 1 || spec.packing == one,
         op => op.uses_matrices(),
     };
+    let covered = |op: &Op| covered(op) && packing_of(op).is_none_or(is_shown);
     let ops: Vec<_> = all().filter(covered).collect();
     let found = over_all(&ops, |op| match translate::with_matrices(*op) {
         Ok((_, bytes)) if bytes <= 48 << 10 => None,

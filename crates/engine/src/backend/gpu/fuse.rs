@@ -199,10 +199,7 @@ pub(super) fn prepare(
 
 /// The launches of each layer in words, by kind of batch; of a model that the kernels serve.
 pub fn describe(config: &ModelConfig, catalog: &Catalog<'_>, program: &Program) -> Vec<Listing> {
-    let shape = |(_, columns, encoding)| {
-        let packing = Packing::of(encoding).expect("a model that was checked");
-        Shape { packing, columns }
-    };
+    let shape = |(_, columns, encoding)| Shape { packing: Packing::of(encoding), columns };
     let shapes: Vec<_> = catalog.matrices().map(shape).collect();
     let facts = Facts { config, shape: &|id| shapes[id.index()] };
     let prepared = prepare(program, &(0..program.layers.len()), &facts);

@@ -337,7 +337,7 @@ pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
 /// loaded.
 ///
 /// # Errors
-/// The operations that they do not compute, a shape beyond their limits, or the first tensor whose encoding they do not
+/// The operations that they do not compute, a shape beyond their limits, or the first tensor whose rows they do not
 /// read.
 pub fn check_model(
     config: &ModelConfig,
@@ -381,32 +381,30 @@ pub fn check_model(
 }
 
 /// # Errors
-/// The first tensor whose encoding the kernels do not read.
+/// The first tensor whose rows the kernels do not read.
 fn check_encodings(
     config: &ModelConfig,
     catalog: &Catalog<'_>,
     experts: &[Option<[ProjectionShape; 3]>],
 ) -> Result<(), EngineError> {
-    let refuse = |name: &str, encoding: Encoding| {
+    let check = |name: &str, encoding: Encoding, columns: usize| {
+        if Packing::of(encoding).serves(columns) {
+            return Ok(());
+        }
         let label = encoding.label();
-        let problem =
-            format!("is stored as {label}, which the GPU kernels do not read: use --device cpu");
+        let problem = format!(
+            "is stored as {label} in rows of {columns}, which are no whole words; the GPU kernels do not read them: \
+             use --device cpu"
+        );
         Err(EngineError::tensor(name, problem))
     };
-    let serves = |encoding: Encoding, columns: usize| {
-        Packing::of(encoding).is_some_and(|packing| packing.serves(columns))
-    };
     for ((name, encoding), (_, columns, _)) in catalog.encodings().zip(catalog.matrices()) {
-        if !serves(encoding, columns) {
-            return refuse(name, encoding);
-        }
+        check(name, encoding, columns)?;
     }
     for (layer, shapes) in experts.iter().enumerate() {
         let Some(shapes) = shapes else { continue };
         for (shape, projection) in shapes.iter().zip(["gate", "up", "down"]) {
-            if !serves(shape.encoding, shape.columns) {
-                return refuse(&format!("layers.{layer}.experts.{projection}"), shape.encoding);
-            }
+            check(&format!("layers.{layer}.experts.{projection}"), shape.encoding, shape.columns)?;
         }
         let of_grid = |shape: &ProjectionShape| match shape.encoding {
             Encoding::Block(format) => format.grid().is_some(),
@@ -415,7 +413,12 @@ fn check_encodings(
         if config.moe.biases
             && let Some(shape) = shapes.iter().find(|shape| of_grid(shape))
         {
-            return refuse(&format!("layers.{layer}.experts, which have biases,"), shape.encoding);
+            let label = shape.encoding.label();
+            let problem = format!(
+                "is stored as {label}, which the GPU kernels do not read: use --device cpu"
+            );
+            let name = format!("layers.{layer}.experts, which have biases,");
+            return Err(EngineError::tensor(&name, problem));
         }
         if layout(shapes).is_none() {
             let problem = "are stored in two ways; the GPU kernels read one: use --device cpu";

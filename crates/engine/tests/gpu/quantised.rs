@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 /// One tensor of a safetensors file.
-struct Stored {
-    name: String,
-    dtype: &'static str,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
+pub(crate) struct Stored {
+    pub(crate) name: String,
+    pub(crate) dtype: &'static str,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 fn read(path: &Path) -> Vec<Stored> {
@@ -88,11 +88,11 @@ fn tiles(shape: &[usize], values: &[f32], powers: bool) -> (Vec<u8>, Vec<f32>, V
 
 /// A matrix as a tool stores it, and its values by the description of the format.
 pub(crate) struct Quantised {
-    tensors: Vec<Stored>,
-    exact: Vec<f32>,
+    pub(crate) tensors: Vec<Stored>,
+    pub(crate) exact: Vec<f32>,
 }
 
-fn floats(values: &[f32]) -> Vec<u8> {
+pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 

@@ -5,7 +5,8 @@
 use serde_json::{Value, json};
 use support::{distance, flashmoe, golden, run};
 
-use crate::fp8::{CASE, Quantised, Stored, convert, floats, score};
+use crate::fp8::{CASE, score};
+use crate::quantised::{Quantised, Stored, WHOLE, convert, floats};
 use crate::support;
 
 /// Which of eight outputs is in which four bits of a word, from the low ones.
@@ -97,7 +98,7 @@ fn turned(
 fn check(config: &Value, label: &str, with: impl Fn(&str, [usize; 2], &[f32]) -> Quantised) {
     const EXACT: [&str; 2] = ["--arithmetic", "f32"];
     let folder = tempfile::tempdir().unwrap();
-    let [model, exact] = convert(folder.path(), config, with);
+    let [model, exact] = convert((CASE, &WHOLE), folder.path(), config, with);
     let pack = folder.path().join("pack");
     let [source, target] = [&model, &pack].map(|path| path.to_str().unwrap());
     for refused in [&["plan", source, "--device", "cpu"][..], &["run", source, "x"]] {
@@ -177,7 +178,7 @@ fn auto_round_in_the_tensors_of_compressed_tensors_is_read_in_place() {
         "group_size": 16, "data_type": "nv_fp", "sym": true, "act_bits": 4,
     });
     let folder = tempfile::tempdir().unwrap();
-    let [model, exact] = convert(folder.path(), &config, ones);
+    let [model, exact] = convert((CASE, &WHOLE), folder.path(), &config, ones);
     let options = ["--arithmetic", "f32"];
     assert!(score(&model, &options) == score(&exact, &options));
 }

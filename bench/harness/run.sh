@@ -34,3 +34,6 @@ harness --model local-completions --tasks capitals_choice --batch_size 1 \
     --model_args "model=demo,base_url=$url/v1/completions,tokenizer=$demo,tokenized_requests=False,max_length=2048"
 harness --model local-chat-completions --tasks capitals_answer --apply_chat_template \
     --model_args "model=demo,base_url=$url/v1/chat/completions"
+# Without a tokenizer's files: the harness asks the server for ids and for what a turn looks like.
+harness --model local-completions --tasks capitals_choice --batch_size 4 \
+    --model_args "model=demo,base_url=$url/v1/completions,tokenizer_backend=remote,tokenized_requests=True,max_length=2048"

@@ -9,7 +9,7 @@
 use crate::{engine_support, oracle};
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oracle::Oracle;
@@ -168,7 +168,9 @@ fn damage(folder: &Path, fuzz: &mut Fuzz) {
             if path.is_dir() { folders.push(path) } else { files.push(path) }
         }
     }
-    files.retain(|file| file.extension().is_some());
+    // One that was cut to nothing before cannot be spoilt any more.
+    let has_bytes = |file: &PathBuf| std::fs::metadata(file).is_ok_and(|it| it.len() > 0);
+    files.retain(|file| file.extension().is_some() && has_bytes(file));
     files.sort();
     if files.is_empty() {
         return;

@@ -2,8 +2,8 @@
 //!
 //! Byte-level BPE tokenizers (Qwen, gpt-oss, DeepSeek, GLM, Llama 3) compose characters or leave them, divide text by
 //! regular expressions or at digits, and spell the parts as bytes (`division.rs`). The `tokenizers` crate knows dozens
-//! of further steps, some of which grow a text without a bound, panic, or take any amount of time, at load or with the
-//! first text. A file is written by a stranger: a step that is not listed here is refused by its place in the file.
+//! of further steps. Some grow a text without a bound, panic, or take any amount of time, at load or with the first
+//! text. A file is written by a stranger: a step that is not listed here is refused by its place in the file.
 //!
 //! A regular expression must be one that the linear engine can run. The one exception that these families need is
 //! `\s+(?!\S)`, alone in a branch: it gives back one character and is done. With any other look-around or reference
@@ -66,6 +66,13 @@ enum Pattern {
     Regex(String),
 }
 
+/// A checked step.
+enum Known {
+    Split { pattern: Pattern, behavior: Behavior, invert: bool },
+    Digits { individual: bool },
+    Bytes { prefix_space: bool, use_regex: bool },
+}
+
 /// The normalizer of a file: none, or composition.
 pub(super) fn normalizer(raw: Option<&RawValue>) -> Result<Normal, TextError> {
     let mut normal = Normal::Nothing;
@@ -85,36 +92,31 @@ pub(super) fn pre_tokenizer(raw: Option<&RawValue>) -> Result<Division, TextErro
     let flat = flatten("pre_tokenizer", raw)?;
     // The last one has no expression.
     let compiled_bytes = PATTERN_COMPILED_BYTES_MAX / flat.len().saturating_sub(1).max(1);
-    let mut steps: Vec<(String, Step)> = Vec::new();
+    let mut steps: Vec<(String, Known)> = Vec::new();
     for (field, raw) in flat {
-        if steps.last().is_some_and(|(_, before)| before.kind == "ByteLevel") {
+        if let Some((_, Known::Bytes { .. })) = steps.last() {
             let problem = "follows a ByteLevel step, which must be the last";
             return Err(TextError::tokenizer(field, problem));
         }
-        let step: Step = parse(&field, raw)?;
-        check_step(&field, &step, compiled_bytes)?;
+        let step = known_step(&field, parse(&field, raw)?, compiled_bytes)?;
         steps.push((field, step));
     }
-    let Some((_, bytes)) = steps.pop_if(|(_, step)| step.kind == "ByteLevel") else {
+    let Some((_, Known::Bytes { prefix_space, use_regex })) = steps.pop() else {
         return Err(TextError::tokenizer(
             "pre_tokenizer",
             "has no ByteLevel step; only byte-level BPE tokenizers are supported",
         ));
     };
-    let is_counted = |step: &Step| step.pattern.as_ref().is_some_and(is_counted);
+    let is_counted =
+        |step: &Known| matches!(step, Known::Split { pattern, .. } if is_counted(pattern));
     let counted = steps.iter().filter(|(_, step)| is_counted(step)).count();
-    let dividers = steps.iter().map(|(field, step)| divider(field, step, counted));
-    // A file that leaves it out means true, as in the `tokenizers` crate.
-    let last = bytes.use_regex.unwrap_or(true).then(|| Divider {
+    let dividers = steps.into_iter().filter_map(|(field, step)| divider(&field, step, counted));
+    let last = use_regex.then(|| Divider {
         matcher: Matcher::expression(Regex::new(GPT2).expect("tests compile it"), None),
         behavior: Behavior::Isolated,
         invert: false,
     });
-    Ok(Division {
-        dividers: dividers.collect::<Result<_, _>>()?,
-        prefix_space: bytes.add_prefix_space.unwrap_or(false),
-        last,
-    })
+    Ok(Division { dividers: dividers.collect::<Result<_, _>>()?, prefix_space, last })
 }
 
 /// Decoding is ours (`decode.rs`); the file must mean the same by it.
@@ -169,48 +171,48 @@ fn parse<'a, T: Deserialize<'a>>(field: &str, raw: &'a RawValue) -> Result<T, Te
     serde_json::from_str(raw.get()).map_err(|error| TextError::tokenizer(field, error.to_string()))
 }
 
-fn check_step(field: &str, step: &Step, compiled_bytes: usize) -> Result<(), TextError> {
-    let wrong = |problem: String| Err(TextError::tokenizer(field, problem));
+fn known_step(field: &str, step: Step, compiled_bytes: usize) -> Result<Known, TextError> {
+    let wrong = |problem: String| TextError::tokenizer(field, problem);
     let missing = |name: &str| wrong(format!("{name} is missing"));
     match step.kind.as_str() {
-        "ByteLevel" if step.add_prefix_space.is_none() => missing("add_prefix_space"),
-        "ByteLevel" | "Digits" => Ok(()),
+        "ByteLevel" => Ok(Known::Bytes {
+            prefix_space: step.add_prefix_space.ok_or_else(|| missing("add_prefix_space"))?,
+            // A file that leaves it out means true, as in the `tokenizers` crate.
+            use_regex: step.use_regex.unwrap_or(true),
+        }),
+        "Digits" => Ok(Known::Digits { individual: step.individual_digits.unwrap_or(false) }),
         "Split" => {
-            let Some(pattern) = &step.pattern else { return missing("pattern") };
-            if step.behavior.is_none() {
-                return missing("behavior");
-            }
-            if step.invert.is_none() {
-                return missing("invert");
-            }
-            check_pattern(pattern, compiled_bytes)
-                .map_err(|problem| TextError::tokenizer(format!("{field}.pattern"), problem))
+            let pattern = step.pattern.ok_or_else(|| missing("pattern"))?;
+            let behavior = step.behavior.ok_or_else(|| missing("behavior"))?;
+            let invert = step.invert.ok_or_else(|| missing("invert"))?;
+            check_pattern(&pattern, compiled_bytes)
+                .map_err(|problem| TextError::tokenizer(format!("{field}.pattern"), problem))?;
+            Ok(Known::Split { pattern, behavior, invert })
         }
-        kind => wrong(format!("{kind:?} is not supported, only Split, Digits and ByteLevel")),
+        kind => Err(wrong(format!("{kind:?} is not supported, only Split, Digits and ByteLevel"))),
     }
 }
 
-/// A checked step, of a file with so many expressions whose reading is counted.
-fn divider(field: &str, step: &Step, counted: usize) -> Result<Divider, TextError> {
-    let Some(pattern) = step.pattern.as_ref().filter(|_| step.kind == "Split") else {
-        let behavior = match step.individual_digits.unwrap_or(false) {
-            true => Behavior::Isolated,
-            false => Behavior::Contiguous,
-        };
-        return Ok(Divider { matcher: Matcher::Digit, behavior, invert: false });
+/// What divides in a step of a file with so many expressions whose reading is counted; `None` of bytes.
+fn divider(field: &str, step: Known, counted: usize) -> Option<Result<Divider, TextError>> {
+    let (pattern, behavior, invert) = match step {
+        Known::Split { pattern, behavior, invert } => (pattern, behavior, invert),
+        Known::Digits { individual } => {
+            let behavior = if individual { Behavior::Isolated } else { Behavior::Contiguous };
+            return Some(Ok(Divider { matcher: Matcher::Digit, behavior, invert: false }));
+        }
+        Known::Bytes { .. } => return None,
     };
     let wrong = |problem: String| TextError::tokenizer(format!("{field}.pattern"), problem);
-    let expression = match pattern {
+    let regex = match &pattern {
         Pattern::String(text) => Regex::new(&regex::escape(text)),
         Pattern::Regex(expression) => Regex::new(expression),
     };
-    let expression = expression.map_err(|error| wrong(error.to_string()))?;
-    let effort = effort(pattern, counted).map_err(wrong)?;
-    Ok(Divider {
-        matcher: Matcher::expression(expression, effort),
-        behavior: step.behavior.unwrap_or(Behavior::Isolated),
-        invert: step.invert.unwrap_or(false),
-    })
+    let matcher = regex.map_err(|error| wrong(error.to_string())).and_then(|regex| {
+        let effort = effort(&pattern, counted).map_err(wrong)?;
+        Ok(Matcher::expression(regex, effort))
+    });
+    Some(matcher.map(|matcher| Divider { matcher, behavior, invert }))
 }
 
 fn check_pattern(pattern: &Pattern, compiled_bytes: usize) -> Result<(), String> {

@@ -210,7 +210,7 @@ pub trait Backend: SequenceDevice + LayerBorder {
     fn ranking(&mut self) -> Option<&mut dyn Ranking> {
         None
     }
-    /// Guessing of tokens behind the next, where the device has the model's head for that.
+    /// Guessing of tokens behind the next, where the device can.
     fn drafting(&mut self) -> Option<&mut dyn Drafting> {
         None
     }

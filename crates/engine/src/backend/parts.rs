@@ -109,7 +109,8 @@ pub trait Ranking {
 /// Guessing of tokens by the model's own head for drafts.
 pub trait Drafting {
     /// Appends to `drafts` at most `most` tokens that the head guesses behind `token`, which is drawn and not yet part
-    /// of `sequence`. No batch is in progress; logits of the last may still be asked for.
+    /// of `sequence`. Nothing where the model has no head. No batch is in progress; logits of the last may still be
+    /// asked for.
     fn draft(&mut self, sequence: SequenceId, token: u32, most: usize, drafts: &mut Vec<u32>);
     /// Logits of the last draft, of as many tokens as drafts are chosen from; empty without one.
     fn draft_logits(&mut self) -> &[f32];

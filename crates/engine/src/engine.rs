@@ -148,7 +148,7 @@ impl Engine {
     /// # Errors
     /// All sequences of the plan are in use.
     pub fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        self.backend.create_sequence()
+        self.backend.create_sequence(None)
     }
 
     /// Forgets a sequence.

@@ -87,7 +87,7 @@ fn joined_marks(marks: Vec<Marked>) -> Vec<(SequenceId, Snapshot)> {
         let Some(&(sequence, _)) = parts.first() else { break };
         // One that a stage has no room for is none.
         let parts: Option<Vec<SnapshotShare>> = parts.into_iter().map(|(_, part)| part).collect();
-        all.extend(parts.map(|parts| (sequence, Snapshot::of(parts))));
+        all.extend(parts.map(|parts| (sequence, Snapshot::of(parts).made_of(sequence))));
     }
     all
 }
@@ -234,14 +234,15 @@ impl Stages {
 
 /// Sequences and snapshots.
 impl Stages {
-    /// Makes an empty sequence.
+    /// Makes an empty sequence, that will go on from `point` if there is one.
     ///
     /// # Errors
     /// All sequences that the plan allows exist already, or a device failed.
-    pub fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+    pub fn create_sequence(&mut self, point: Option<&Snapshot>) -> Result<SequenceId, EngineError> {
+        let home = point.and_then(Snapshot::home);
         match &mut self.inner {
-            Inner::One(stage) => stage.backend.create_sequence(),
-            Inner::Several(pipeline) => pipeline.create_sequence(),
+            Inner::One(stage) => stage.backend.create_sequence(home),
+            Inner::Several(pipeline) => pipeline.create_sequence(home),
         }
     }
 
@@ -281,9 +282,10 @@ impl Stages {
     ) -> Result<Snapshot, EngineError> {
         let _ = base;
         match &mut self.inner {
-            Inner::One(stage) => Ok(Snapshot::of_one(stage.backend.take_snapshot(sequence)?)),
+            Inner::One(stage) => stage.backend.take_snapshot(sequence).map(Snapshot::of_one),
             Inner::Several(pipeline) => pipeline.snapshot(sequence),
         }
+        .map(|snapshot| snapshot.made_of(sequence))
     }
 
     /// Sets `sequence` to a point of any sequence of these stages; what it held is forgotten.

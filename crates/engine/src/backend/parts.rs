@@ -12,11 +12,11 @@ use crate::weights::{MatrixId, VectorId};
 
 /// Sequences on a device: their states and caches. What needs no memory of the device is [`Sequences`].
 pub trait SequenceDevice {
-    /// Makes an empty sequence.
+    /// Makes an empty sequence, at the place of `home` where that is free: what it goes on from may lie there.
     ///
     /// # Errors
     /// All sequences that the plan allows exist already.
-    fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
+    fn create_sequence(&mut self, home: Option<SequenceId>) -> Result<SequenceId, EngineError>;
     /// What is known of the sequences without asking the device.
     fn sequences(&self) -> &Sequences;
     /// As [`SequenceDevice::sequences`], to change it.

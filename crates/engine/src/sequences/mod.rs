@@ -7,6 +7,7 @@
 //! Every batch ends with all of its tokens ([`Sequences::commit`]) or its sequences are undefined. Of a round of an
 //! answer the first tokens alone may be kept afterwards ([`rounds`]).
 
+mod buffer;
 mod compressed_layout;
 mod copies;
 mod held_pages;
@@ -26,11 +27,13 @@ mod window_rows;
 use std::io;
 use std::sync::Arc;
 
+use self::buffer::Buffer;
+pub(crate) use self::buffer::{Lender, Lent};
 pub(crate) use self::compressed_layout::{CompressedLayout, key_type};
 pub(crate) use self::copies::Marks;
 use self::held_pages::HeldPages;
 pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
-use self::pool::Pool;
+use self::pool::{Made, Pool};
 pub(crate) use self::port::{Memory, Region, StateMemory};
 use self::rounds::Round;
 pub(crate) use self::side_layout::{Ring, SideLayout};
@@ -112,11 +115,16 @@ struct Place {
     base: usize,
     /// A sequence was here and nobody has asked since.
     ended: bool,
+    /// How many sequences had ended when the last one here did.
+    left: u64,
     /// The last batch, where it was a round of which less may be kept.
     round: Option<Round>,
     /// Tokens at the end that recurrent states do not have yet: those of a round that were kept.
     lag: usize,
 }
+
+/// Bytes of pages, and of states, that a lender makes before they are taken: those of some turns of an agent.
+const STOCK_BYTES: usize = 64 << 20;
 
 /// All sequences of a backend, and what snapshots of them are made of.
 pub struct Sequences {
@@ -124,10 +132,12 @@ pub struct Sequences {
     context: usize,
     shares_pages: bool,
     places: Vec<Place>,
+    /// Sequences that have ended.
+    removed: u64,
     /// Where pages are copied: which pages of a place have copies that a snapshot holds.
     held: HeldPages<pool::Pooled<Page>>,
     pages: Pool<Page>,
-    states: Pool<Vec<f32>>,
+    states: Pool<Buffer<f32>>,
     spans: Vec<Span>,
     marks: Marks,
     marked: Vec<(SequenceId, Option<SnapshotPart>)>,
@@ -138,17 +148,27 @@ fn full() -> EngineError {
 }
 
 impl Sequences {
-    /// No sequences yet.
-    pub(crate) fn new(layout: Arc<SequenceLayout>, limits: Limits) -> Self {
+    /// No sequences yet. Memory of snapshots is `lender`'s, where there is one.
+    pub(crate) fn new(layout: Arc<SequenceLayout>, limits: Limits, lender: Option<Lender>) -> Self {
         let (page, values) = (layout.page_bytes(), layout.state_values());
+        let made = |bytes: usize| match (limits.ahead, &lender) {
+            (true, _) => Made::Ahead,
+            (false, Some(_)) if bytes > 0 => Made::Stocked((STOCK_BYTES / bytes).max(1)),
+            (false, _) => Made::Asked,
+        };
+        let [of_pages, of_states] = [made(page), made(values * size_of::<f32>())];
+        let for_pages = lender.clone();
+        let make_page = move || Buffer::new(page, for_pages.as_ref());
+        let make_state = move || Buffer::new(values, lender.as_ref());
         Self {
             layout,
             context: limits.context,
             shares_pages: limits.shares_pages,
             places: (0..limits.sequences).map(|_| Place::default()).collect(),
+            removed: 0,
             held: HeldPages::new(limits.sequences, PAGE_TOKENS),
-            pages: Pool::new(limits.pages, limits.ahead, move || vec![0; page]),
-            states: Pool::new(limits.snapshots, limits.ahead, move || vec![0.0; values]),
+            pages: Pool::new(limits.pages, of_pages, make_page),
+            states: Pool::new(limits.snapshots, of_states, make_state),
             spans: Vec::with_capacity(limits.sequences),
             marks: Marks::default(),
             marked: Vec::new(),
@@ -160,15 +180,17 @@ impl Sequences {
         &self.layout
     }
 
-    /// Makes an empty sequence, whose states are zero.
+    /// Makes an empty sequence, whose states are zero. Where rows lie at places, `home` has its place if that is free;
+    /// else the place that was left first, so that what others will go on from stays where it is longest.
     ///
     /// # Errors
     /// All sequences exist already, or the device failed.
     pub(crate) fn create<M: StateMemory + ?Sized>(
         &mut self,
         memory: &mut M,
+        home: Option<SequenceId>,
     ) -> Result<SequenceId, EngineError> {
-        let Some(free) = self.places.iter().position(|place| place.length.is_none()) else {
+        let Some(free) = self.free_place(home) else {
             let count = self.places.len();
             let found = format!("all {count} sequences of the plan are in use");
             return Err(EngineError::Request(found));
@@ -181,10 +203,24 @@ impl Sequences {
         Ok(SequenceId(free as u32))
     }
 
+    /// Where a new sequence goes.
+    fn free_place(&self, home: Option<SequenceId>) -> Option<usize> {
+        let is_free = |place: &usize| self.places[*place].length.is_none();
+        let mut free = (0..self.places.len()).filter(is_free);
+        match self.shares_pages {
+            true => free.next(),
+            false => {
+                let home = home.map(SequenceId::place).filter(is_free);
+                home.or_else(|| free.min_by_key(|&place| self.places[place].left))
+            }
+        }
+    }
+
     /// Forgets a sequence.
     pub(crate) fn remove(&mut self, sequence: SequenceId) {
+        self.removed += 1;
         let place = &mut self.places[sequence.place()];
-        (place.length, place.ended) = (None, true);
+        (place.length, place.ended, place.left) = (None, true, self.removed);
         place.pages.clear();
     }
 

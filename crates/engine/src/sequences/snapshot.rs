@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use store::LayerId;
 
+use super::SequenceId;
+use super::buffer::Buffer;
 use super::copies::Marks;
 use super::layout::{Part, SequenceLayout};
 use super::pool::{Pool, Pooled};
@@ -22,7 +24,7 @@ use super::pool::{Pool, Pooled};
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 
 /// Keys and values of [`PAGE_TOKENS`] positions in every layer that has pages, as [`super::page_rows::PageRows`] says.
-pub(crate) type Page = Vec<u8>;
+pub(crate) type Page = Buffer<u8>;
 
 /// A page of several holders.
 pub(crate) type SharedPage = Arc<Pooled<Page>>;
@@ -37,7 +39,7 @@ pub struct SnapshotPart {
     /// Where everything lies in a page and in the state.
     pub(super) layout: Arc<SequenceLayout>,
     /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
-    pub(super) state: Option<Arc<Pooled<Vec<f32>>>>,
+    pub(super) state: Option<Arc<Pooled<Buffer<f32>>>>,
 }
 
 impl SnapshotPart {
@@ -65,7 +67,7 @@ impl SnapshotPart {
 
     /// Bytes of its recurrent state.
     pub(crate) fn state_bytes(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| size_of_val(state.as_slice()) as u64)
+        self.state.as_ref().map_or(0, |state| size_of_val::<[f32]>(state) as u64)
     }
 
     /// Bytes of a page, 0 without any.
@@ -83,7 +85,7 @@ impl SnapshotPart {
         }
         // The buffer has had other pages before, another client's as well, and a point may lie before the end of what
         // was computed: behind the last row is nothing that a file may have.
-        let mut own = bytes.clone();
+        let mut own = bytes.to_vec();
         self.layout.page_rows().clear_rest(&mut own, tokens);
         Cow::Owned(own)
     }
@@ -172,6 +174,8 @@ impl SnapshotShare {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     parts: Vec<SnapshotShare>,
+    /// The sequence that it was made of: where its rows may still lie.
+    home: Option<SequenceId>,
 }
 
 /// What a backend can still hold.
@@ -238,12 +242,22 @@ impl Snapshot {
     pub(crate) fn of(parts: Vec<SnapshotShare>) -> Self {
         let same = |two: &[SnapshotShare]| two[0].length() == two[1].length();
         assert!(parts.windows(2).all(same), "parts of one point");
-        Self { parts }
+        Self { parts, home: None }
     }
 
     /// A snapshot of the one device of a model.
     pub(crate) fn of_one(part: SnapshotPart) -> Self {
-        Self { parts: vec![SnapshotShare::Here(part)] }
+        Self::of(vec![SnapshotShare::Here(part)])
+    }
+
+    /// As it is, made of `sequence`.
+    pub(crate) fn made_of(self, sequence: SequenceId) -> Self {
+        Self { home: Some(sequence), ..self }
+    }
+
+    /// The sequence that it was made of, if it was made in this process; another may be at its place by now.
+    pub(crate) fn home(&self) -> Option<SequenceId> {
+        self.home
     }
 
     /// What each device has of it.
@@ -277,7 +291,8 @@ impl Snapshot {
     pub fn truncated(&self, length: usize) -> Option<Self> {
         let has_way =
             self.parts.iter().all(|part| part.state_bytes() == 0) && length <= self.length();
-        has_way.then(|| Self { parts: self.parts.iter().map(|it| it.truncated(length)).collect() })
+        let parts = || self.parts.iter().map(|it| it.truncated(length)).collect();
+        has_way.then(|| Self { parts: parts(), home: self.home })
     }
 
     /// Pages that only this snapshot holds: what dropping it would free on every device of this process.
@@ -357,7 +372,7 @@ pub(crate) struct BlankPart {
     length: usize,
     pages: Vec<Pooled<Page>>,
     layout: Arc<SequenceLayout>,
-    state: Option<Pooled<Vec<f32>>>,
+    state: Option<Pooled<Buffer<f32>>>,
 }
 
 impl BlankPart {
@@ -369,7 +384,7 @@ impl BlankPart {
         length: usize,
         layout: &Arc<SequenceLayout>,
         pages: &Pool<Page>,
-        state: Option<Pooled<Vec<f32>>>,
+        state: Option<Pooled<Buffer<f32>>>,
     ) -> io::Result<Self> {
         let full = || io::Error::other("no room for another snapshot");
         let taken = (0..layout.pages(length)).map(|_| pages.take().ok_or_else(full));

@@ -128,12 +128,16 @@ impl World {
         };
         let device =
             Device { layout: Arc::clone(layout), memory: HashMap::new(), calls: Vec::new() };
-        let sequences = Sequences::new(Arc::clone(layout), limits);
+        let sequences = Sequences::new(Arc::clone(layout), limits, None);
         Self { sequences, device, texts: HashMap::new() }
     }
 
     fn create(&mut self) -> Option<SequenceId> {
-        let sequence = self.sequences.create(&mut self.device).ok()?;
+        self.create_at(None)
+    }
+
+    fn create_at(&mut self, home: Option<SequenceId>) -> Option<SequenceId> {
+        let sequence = self.sequences.create(&mut self.device, home).ok()?;
         self.texts.insert(sequence.0, Vec::new());
         Some(sequence)
     }
@@ -437,7 +441,9 @@ fn a_place_that_has_a_page_is_not_written_and_copies_wait_once() {
     assert_eq!(world.sequences.snapshot_pages(sequence, text.len()), 1);
     // The next sequence at the place finds the full page there; another copies it from there.
     world.remove(sequence);
-    let sequence = world.create().unwrap();
+    let home = sequence;
+    let sequence = world.create_at(Some(home)).unwrap();
+    assert_eq!(sequence, home);
     world.restore(sequence, &snapshot, &text);
     let rest = rows("write", 0, PAGE_TOKENS, 40);
     assert_eq!(calls(&mut world), [window("write", 0, text.len()), rest].concat());
@@ -446,4 +452,19 @@ fn a_place_that_has_a_page_is_not_written_and_copies_wait_once() {
     let page = rows("copy to 1 0", 0, 0, PAGE_TOKENS);
     let rest = rows("write", 1, PAGE_TOKENS, 40);
     assert_eq!(calls(&mut world), [window("write", 1, text.len()), page, rest].concat());
+}
+
+/// A conversation's rows stay at its place while others come and go, as long as there are places that were left before.
+#[test]
+fn a_new_sequence_goes_home_or_where_rows_are_oldest() {
+    let mut world = World::new(&layout("gptoss-calm-mxfp4"));
+    let [first, second, third] = [(); 3].map(|()| world.create().unwrap());
+    assert!(world.create_at(Some(first)).is_none(), "all places are taken");
+    for sequence in [second, first] {
+        world.remove(sequence);
+    }
+    assert_eq!(world.create_at(Some(third)), Some(second), "another is there: the one left first");
+    world.remove(second);
+    assert_eq!(world.create_at(Some(second)), Some(second));
+    assert_eq!(world.create(), Some(first));
 }

@@ -164,8 +164,18 @@ fn joined<T>(each: Vec<Result<T, Failure>>) -> Result<Vec<T>, EngineError> {
 
 /// Sequences.
 impl Pipeline {
-    pub(super) fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        let made = self.ask_each(&[], |_| Command::Create);
+    /// The first stage chooses the place, and all others take it.
+    pub(super) fn create_sequence(
+        &mut self,
+        home: Option<SequenceId>,
+    ) -> Result<SequenceId, EngineError> {
+        let mut made = vec![self.ask(0, &[], Command::Create(home)).wait()];
+        if let Ok(Reply::Sequence(chosen)) = made[0] {
+            let others = (1..self.links.len())
+                .map(|index| self.ask(index, &[], Command::Create(Some(chosen))))
+                .collect::<Vec<_>>();
+            made.extend(others.into_iter().map(Pending::wait));
+        }
         let (mut sequences, mut failed, mut panicked) = (Vec::new(), None, None::<Payload>);
         for (index, made) in made.into_iter().enumerate() {
             match made {

@@ -18,7 +18,7 @@ pub(super) enum Command {
     /// Nothing, behind all that was sent before.
     Nothing,
     /// An empty sequence.
-    Create,
+    Create(Option<SequenceId>),
     /// Forgets a sequence that has no batch under way.
     Remove(SequenceId),
     /// The point where a sequence is.
@@ -98,7 +98,9 @@ impl Command {
     fn run(self, worker: &mut Worker) -> Result<Reply, EngineError> {
         match self {
             Self::Nothing => {}
-            Self::Create => return worker.backend().create_sequence().map(Reply::Sequence),
+            Self::Create(home) => {
+                return worker.backend().create_sequence(home).map(Reply::Sequence);
+            }
             Self::Remove(sequence) => {
                 worker.backend().sequences_mut().remove(sequence);
                 worker.define(sequence);

@@ -102,7 +102,8 @@ impl Scheduler {
             self.prefix.find(waiting.domain, &job.prompt.tokens, job.session.as_deref())
         };
         let id = job.id.clone();
-        let sequence = match self.engine.create_sequence() {
+        let point = found.as_ref().ok().map(|found| &found.snapshot);
+        let sequence = match self.engine.backend().create_sequence(point) {
             Ok(sequence) => sequence,
             Err(error) => {
                 self.note_failing(&error);

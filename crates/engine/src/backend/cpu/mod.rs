@@ -251,9 +251,9 @@ fn delta_shape(config: &DeltaConfig) -> DeltaShape {
 }
 
 impl SequenceDevice for CpuBackend {
-    fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+    fn create_sequence(&mut self, home: Option<SequenceId>) -> Result<SequenceId, EngineError> {
         let (sequences, memory) = self.sequences.split();
-        let created = sequences.create(memory)?;
+        let created = sequences.create(memory, home)?;
         self.note_filled(created, 0);
         Ok(created)
     }

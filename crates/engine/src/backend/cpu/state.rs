@@ -156,7 +156,7 @@ impl HostSequences {
             ahead: options.kv_growth == KvGrowth::Ahead,
             shares_pages: memory.shares_pages(),
         };
-        Self { sequences: Sequences::new(layout, limits), memory }
+        Self { sequences: Sequences::new(layout, limits, None), memory }
     }
 
     /// The owner, and its memory.

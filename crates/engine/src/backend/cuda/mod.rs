@@ -236,7 +236,7 @@ impl CudaBackend {
             })
             .transpose()?;
         Ok(Self {
-            sequences: Sequences::new(Arc::clone(&sizes.layout), state::limits(&options)),
+            sequences: state::sequences(&sizes, &options),
             host_logits: vec![0.0; sizes.logit_rows * sizes.vocabulary],
             wave_turn: Cell::new(0),
             tokens: 0,
@@ -278,10 +278,10 @@ fn padded(bytes: usize) -> usize {
 }
 
 impl SequenceDevice for CudaBackend {
-    fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+    fn create_sequence(&mut self, home: Option<SequenceId>) -> Result<SequenceId, EngineError> {
         self.settle()?;
         let (sequences, mut memory) = self.sequences_in();
-        sequences.create(&mut memory)
+        sequences.create(&mut memory, home)
     }
 
     fn sequences(&self) -> &Sequences {

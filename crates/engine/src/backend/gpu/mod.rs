@@ -224,11 +224,11 @@ impl GpuBackend {
 }
 
 impl SequenceDevice for GpuBackend {
-    fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
+    fn create_sequence(&mut self, home: Option<SequenceId>) -> Result<SequenceId, EngineError> {
         self.settle()?;
         self.end_step()?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
-        self.sequences.create(&mut memory)
+        self.sequences.create(&mut memory, home)
     }
 
     fn sequences(&self) -> &Sequences {

@@ -84,7 +84,7 @@ impl Places {
             ahead: false,
             shares_pages: false,
         };
-        Sequences::new(Arc::clone(&self.layout), limits)
+        Sequences::new(Arc::clone(&self.layout), limits, None)
     }
 
     /// Keys and values of a layer that keeps all positions.

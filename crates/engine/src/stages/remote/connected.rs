@@ -261,7 +261,7 @@ impl Connected {
     fn send_ask(&self, Asked { command, touched, answer }: Asked) {
         let order = match command {
             Command::Nothing => Order::Nothing,
-            Command::Create => Order::Create,
+            Command::Create(home) => Order::Create(home),
             Command::Remove(sequence) => Order::Remove(sequence),
             Command::Snapshot(sequence) => Order::Snapshot(sequence),
             Command::Restore(sequence, SnapshotShare::There(part)) => {

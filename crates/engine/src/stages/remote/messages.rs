@@ -210,7 +210,8 @@ impl Done {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Order {
     Nothing,
-    Create,
+    /// An empty sequence, and where it would rather be.
+    Create(Option<SequenceId>),
     Remove(SequenceId),
     Snapshot(SequenceId),
     Restore(SequenceId, NumberedPart),
@@ -248,7 +249,7 @@ impl Ask {
         write_sequences(&self.touched, to);
         let (tag, own, numbers): (u8, Option<SequenceId>, [u64; 2]) = match self.order {
             Order::Nothing => (0, None, [0; 2]),
-            Order::Create => (1, None, [0; 2]),
+            Order::Create(home) => (1, home, [u64::from(home.is_some()), 0]),
             Order::Remove(own) => (2, Some(own), [0; 2]),
             Order::Snapshot(own) => (3, Some(own), [0; 2]),
             Order::Restore(own, (number, length)) => (4, Some(own), [number, length as u64]),
@@ -282,7 +283,7 @@ impl Ask {
         let size = usize::try_from(first).map_err(|_| Malformed("a size beyond this machine's"));
         let order = match tag {
             0 => Order::Nothing,
-            1 => Order::Create,
+            1 => Order::Create((first == 1).then_some(own)),
             2 => Order::Remove(own),
             3 => Order::Snapshot(own),
             4 => Order::Restore(own, (first, second)),

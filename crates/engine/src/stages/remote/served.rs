@@ -378,7 +378,7 @@ impl Session {
                 }
             }
             Order::Nothing => Command::Nothing,
-            Order::Create => Command::Create,
+            Order::Create(home) => Command::Create(home),
             Order::Remove(sequence) => Command::Remove(sequence),
             Order::Snapshot(sequence) => Command::Snapshot(sequence),
             Order::SnapshotPages(sequence, length) => Command::SnapshotPages(sequence, length),

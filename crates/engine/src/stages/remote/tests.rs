@@ -63,7 +63,8 @@ fn done() -> Done {
 fn orders() -> Vec<Order> {
     vec![
         Order::Nothing,
-        Order::Create,
+        Order::Create(None),
+        Order::Create(Some(SequenceId(2))),
         Order::Remove(SequenceId(2)),
         Order::Snapshot(SequenceId(1)),
         Order::Restore(SequenceId(1), (8, 20)),

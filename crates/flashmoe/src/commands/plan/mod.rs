@@ -7,6 +7,7 @@
 //! planned from its headers.
 
 mod machines;
+mod on_device;
 mod predict;
 mod preview;
 
@@ -15,7 +16,6 @@ use std::ops::Range;
 
 use anyhow::Result;
 use engine::backend::cpu::Requirements;
-use engine::backend::cuda::{PREFILL_PART, RECORDS_IN_BOTH};
 use serde_json::json;
 use store::LayerId;
 use store::format::Head;
@@ -28,10 +28,10 @@ use crate::failure::Failure;
 use crate::plan::device::DevicePlan;
 use crate::plan::requests::RequestPlan;
 use crate::plan::stages::StagePlan;
-use crate::plan::sweep::hit_rate;
 use crate::plan::{BudgetSource, Plan, Seats, machine};
 use crate::progress::duration;
 use crate::speed::Speeds;
+use on_device::{Coverage, DevicePrediction, coverage, token_seconds};
 use predict::{Prediction, Sizes, two_digits};
 
 /// Programs that run or wait for each of our threads from which on a measurement is not of this machine alone.
@@ -50,14 +50,19 @@ pub(crate) fn plan(arguments: &PlanArguments, out: &mut dyn Write) -> Result<()>
     Ok(())
 }
 
+/// What is expected of a plan.
+enum Expected {
+    OnProcessor(Prediction),
+    OnDevice(DevicePrediction),
+}
+
 /// A plan, what was measured for it, and what is expected of it.
 pub(super) struct Forecast {
     plan: Plan,
     /// Where the model is not downloaded.
     preview: Option<preview::Preview>,
     speeds: Speeds,
-    /// On the processor.
-    prediction: Option<Prediction>,
+    expected: Expected,
     /// Of the machine, while it was measured.
     load: Option<f64>,
     /// The machine is none that was measured.
@@ -90,36 +95,39 @@ impl Forecast {
             None => Speeds::measure_at(&plan, preview.as_ref().map(|it| it.place.as_path()))?,
         };
         let ours = load.map_or(1.0, |load| machine::share(load, plan.threads));
-        let prediction = plan.devices.is_empty().then(|| Sizes::of(&plan).predict(&speeds, ours));
-        Ok(Self { plan, preview, speeds, prediction, load, assumed: assumed.is_some() })
+        let expected = match plan.devices.is_empty() {
+            true => Expected::OnProcessor(Sizes::of(&plan).predict(&speeds, ours)),
+            false => Expected::OnDevice(DevicePrediction::of(&plan, &speeds)),
+        };
+        Ok(Self { plan, preview, speeds, expected, load, assumed: assumed.is_some() })
     }
 
     /// For programs: sizes in bytes, speeds in bytes and operations per second.
     pub(super) fn json(&self) -> serde_json::Value {
-        as_json(&self.plan, &self.speeds, self.prediction.as_ref(), self.load)
+        as_json(&self.plan, &self.speeds, &self.expected, self.load)
     }
 
     /// For people.
     pub(super) fn text(&self) -> String {
-        let Self { plan, preview, speeds, prediction, load, assumed } = self;
+        let Self { plan, preview, speeds, expected, load, assumed } = self;
         let measured = match assumed {
             true => "assumed by --machine".to_owned(),
             false => measured(plan, *load),
         };
-        let (expected, details) = match (prediction, plan.device_names()) {
-            (Some(prediction), _) => (
+        let (expected, details) = match expected {
+            Expected::OnProcessor(found) => (
                 format!(
                     "on the processor, about {} tok/s; 20,000 tokens of prompt in about {}",
-                    two_digits(prediction.decode.middle()),
-                    duration(prediction.prompt.middle())
+                    two_digits(found.decode.middle()),
+                    duration(found.prompt.middle())
                 ),
-                prediction.lines(plan, speeds, &measured),
+                found.lines(plan, speeds, &measured),
             ),
-            (None, Some(names)) => {
-                let (rate, lines) = device_prediction(plan, speeds, &measured);
-                (format!("on {names}, about {} tok/s", two_digits(rate)), lines)
+            Expected::OnDevice(found) => {
+                let names = plan.device_names().unwrap_or_default();
+                let rate = two_digits(found.rate);
+                (format!("on {names}, about {rate} tok/s"), found.lines(plan, speeds, &measured))
             }
-            (None, None) => Default::default(),
         };
         let name = match preview {
             Some(preview) => preview.name.clone(),
@@ -160,7 +168,7 @@ fn measured(plan: &Plan, load: Option<f64>) -> String {
 fn as_json(
     plan: &Plan,
     speeds: &Speeds,
-    prediction: Option<&Prediction>,
+    expected: &Expected,
     load: Option<f64>,
 ) -> serde_json::Value {
     let parts = plan.parts.iter().map(|part| (machine_name(part.name), part.bytes.into()));
@@ -190,7 +198,10 @@ fn as_json(
         "bus_bytes_per_s": speeds.bus,
         "operations_per_s": speeds.compute,
         "load": load,
-        "expected": prediction.map(Prediction::json),
+        "expected": match expected {
+            Expected::OnProcessor(found) => found.json(),
+            Expected::OnDevice(found) => found.json(),
+        },
     })
 }
 
@@ -367,122 +378,5 @@ fn of_machine(plan: &Plan, assumed: bool, rows: &mut Rows) {
     rows.add("RAM", plan.memory.total, available);
     if let Some(group) = &plan.memory.group {
         rows.add("control group limit", group.limit, format!("{} in use", ByteSize(group.used)));
-    }
-}
-
-/// What a layer of a step on a GPU takes besides reading its weights: kernels that wait for one another. Fitted with
-/// [`STEP_BANDWIDTH`] to the 35B shape of 40 and the 397B shape of 12 layers on an H100 (docs/benchmarks.md, "CUDA").
-const LAYER_SECONDS: f64 = 43e-6;
-/// The share of the measured bandwidth at which a step reads what is in device memory.
-const STEP_BANDWIDTH: f64 = 0.85;
-
-/// Seconds of a token on a GPU, of `layers` layers, whose weights device memory, bus and disk give in so many seconds.
-/// The three take turns: a layer's experts are known when its mixer has been computed.
-fn token_seconds(layers: usize, memory: f64, bus: f64, disk: f64) -> f64 {
-    layers as f64 * LAYER_SECONDS + memory / STEP_BANDWIDTH + bus + disk
-}
-
-/// The share of the experts that is in some memory.
-struct Coverage {
-    /// When a step asks for them.
-    step: f64,
-    /// When a prompt passes, which needs all of them and room for those that it reads.
-    prompt: f64,
-}
-
-/// What GPU memory with a share `slots` of the experts and pinned memory with a share `pinned` hold together: a record
-/// is in one of them, but for a share `both`.
-fn coverage(slots: f64, pinned: f64, both: f64) -> Coverage {
-    let kept = pinned * (1.0 - 1.0 / PREFILL_PART as f64);
-    Coverage { step: (slots + (pinned - both).max(0.0)).min(1.0), prompt: (slots + kept).min(1.0) }
-}
-
-/// The tiers of a GPU: device memory, pinned memory over the bus, disk. The most used records are in device memory.
-/// Gives the tokens per second that are expected, and the lines.
-fn device_prediction(plan: &Plan, speeds: &Speeds, measured: &str) -> (f64, Vec<String>) {
-    let layers = plan.config.trunk_layers();
-    let record = |layer: usize| plan.checkpoint.record_bytes(LayerId(layer as u16)).unwrap_or(0);
-    let routed: u64 = (0..layers).map(|layer| record(layer) * plan.backend.top_k as u64).sum();
-    let all: u64 = plan.checkpoint.expert_bytes();
-    let bus_speed = speeds.bus.unwrap_or(f64::INFINITY);
-    let (slots, experts) = plan.device_slots();
-    let (slots, experts) = (slots as f64 / experts.max(1) as f64, experts.max(1) as f64);
-    let holds_all = plan.devices.iter().all(DevicePlan::holds_all);
-    let pinned = match (&plan.slots, holds_all) {
-        (Some(records), false) => records.slots() as f64 / records.experts().max(1) as f64,
-        _ => 0.0,
-    };
-    let inside = hit_rate(slots.min(1.0));
-    let both = (RECORDS_IN_BOTH * plan.devices.len()) as f64 / experts;
-    let Coverage { step, prompt } = match plan.pinned_all() {
-        true => Coverage { step: 1.0, prompt: 1.0 },
-        false => coverage(slots, pinned, both),
-    };
-    let found = hit_rate(step);
-    let routed = routed as f64;
-    let memory = (plan.trunk_bytes_per_token() as f64 + routed) / speeds.memory;
-    let (bus, disk) = (routed * (1.0 - inside) / bus_speed, routed * (1.0 - found) / speeds.disk);
-    let slowest = memory.max(bus).max(disk);
-    let limit = match slowest {
-        _ if slowest == disk && disk > 0.0 => "disk",
-        _ if slowest == bus => "the bus",
-        _ => "GPU memory",
-    };
-    let outside = all as f64 * (1.0 - slots.min(1.0));
-    let sweep = (outside / bus_speed).max(all as f64 * (1.0 - prompt) / speeds.disk);
-    let rate = 1.0 / token_seconds(plan.config.trunk_layers(), memory, bus, disk);
-    let lines = vec![
-        format!(
-            "disk {:.2} GB/s, bus {:.1} GB/s, GPU memory {:.0} GB/s ({measured})",
-            speeds.disk / 1e9,
-            bus_speed / 1e9,
-            speeds.memory / 1e9
-        ),
-        format!(
-            "decode, warm: about {} tok/s, at most {}, limited by {limit}; {:.0} % of experts found in GPU \
-             memory, {:.0} % in pinned memory",
-            two_digits(rate),
-            two_digits(1.0 / slowest.max(1e-9)),
-            inside * 100.0,
-            (found - inside).max(0.0) * 100.0
-        ),
-        format!(
-            "prefill: {sweep:.2} s of moving records per chunk of {} tokens once all experts are needed",
-            plan.backend.batch_tokens
-        ),
-    ];
-    (rate, lines)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tiers_count_together_but_for_what_is_in_both() {
-        let Coverage { step, prompt } = coverage(0.2, 0.2, 0.00625);
-        assert!((step - 0.39375).abs() < 1e-12 && (prompt - 0.375).abs() < 1e-12);
-        // Less room than what is on its way, room for everything, nothing outside GPU memory.
-        assert_eq!(coverage(0.5, 0.004, 0.00625).step, 0.5);
-        assert_eq!(coverage(0.6, 0.6, 0.00625).step, 1.0);
-        assert_eq!(coverage(1.0, 0.0, 0.00625).prompt, 1.0);
-    }
-
-    #[test]
-    fn a_token_takes_as_long_as_was_measured_on_the_card_that_it_was_fitted_to() {
-        // Layers, milliseconds of memory as planned, of bus and disk as measured, tokens per second as measured.
-        for (layers, memory, bus, disk, measured) in [
-            (40, 0.66, 0.0, 0.0, 403.0),
-            (40, 0.66, 0.53, 0.0, 330.0),
-            (40, 0.66, 1.17, 0.0, 273.0),
-            (40, 0.66, 2.14, 0.0, 219.0),
-            (40, 0.66, 5.89, 0.0, 116.5),
-            (40, 0.66, 2.45, 52.94, 16.2),
-            (12, 0.97, 0.0, 0.0, 598.0),
-            (12, 0.97, 2.49, 0.0, 231.0),
-        ] {
-            let expected = 1.0 / token_seconds(layers, memory / 1e3, bus / 1e3, disk / 1e3);
-            assert!((expected / measured - 1.0).abs() < 0.08, "{expected:.0} for {measured}");
-        }
     }
 }

@@ -238,7 +238,7 @@ impl Backend for Faulty {
 
 impl SequenceDevice for Faulty {
     operations! { device:
-        fn create_sequence(&mut self) -> Result<SequenceId, EngineError>;
+        fn create_sequence(&mut self, home: Option<SequenceId>) -> Result<SequenceId, EngineError>;
         fn sequences_mut(&mut self) -> &mut Sequences;
         fn take_snapshot(&mut self, sequence: SequenceId) -> Result<SnapshotPart, EngineError>;
         fn restore(&mut self, sequence: SequenceId, snapshot: &SnapshotPart) -> Result<(), EngineError>;

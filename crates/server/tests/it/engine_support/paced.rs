@@ -51,8 +51,8 @@ struct Paced {
 }
 
 impl SequenceDevice for Paced {
-    fn create_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        self.inner.create_sequence()
+    fn create_sequence(&mut self, home: Option<SequenceId>) -> Result<SequenceId, EngineError> {
+        self.inner.create_sequence(home)
     }
 
     fn sequences(&self) -> &Sequences {

@@ -41,8 +41,8 @@ def size(text):
 class Group:
     """A control group for memory, and for block I/O where reads are held back."""
 
-    def __init__(self, limit, model, rate):
-        self.folders, name = [], f"flashmoe-stream-{os.getpid()}"
+    def __init__(self, limit, model, rate, own=""):
+        self.folders, name = [], f"flashmoe-stream-{os.getpid()}{own}"
         root = pathlib.Path("/sys/fs/cgroup")
         self.unified = (root / "cgroup.controllers").exists()
         memory = self._make(root / name if self.unified else root / "memory" / name)
@@ -62,11 +62,15 @@ class Group:
         self.folders.append(folder)
         return folder
 
+    def enter(self):
+        """Takes this process into the group."""
+        for folder in self.folders:
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+
     def run(self, command):
         """Runs a command in the group; gives what it wrote and the bytes that it read from devices."""
-        enter = lambda: [(folder / "cgroup.procs").write_text(str(os.getpid())) for folder in self.folders]
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=errors, preexec_fn=enter)
+            process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=errors, preexec_fn=self.enter)
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             texts = []
@@ -83,8 +87,7 @@ class Group:
         child = os.fork()
         if child == 0:
             try:
-                for folder in self.folders:
-                    (folder / "cgroup.procs").write_text(str(os.getpid()))
+                self.enter()
                 os.write(writer, str(read_rate(path, record)).encode())
             finally:
                 os._exit(0)

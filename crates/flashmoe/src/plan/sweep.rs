@@ -45,12 +45,17 @@ const HIT_CURVE: [(f64, f64); 7] = [
 
 /// The curve at a share of slots, linear between its points.
 pub(crate) fn hit_rate(share: f64) -> f64 {
-    let above = HIT_CURVE.iter().position(|&(x, _)| x >= share).unwrap_or(HIT_CURVE.len() - 1);
+    between(&HIT_CURVE, share)
+}
+
+/// A curve at `x`, linear between its points: two at least, in order.
+pub(crate) fn between(curve: &[(f64, f64)], x: f64) -> f64 {
+    let above = curve.iter().position(|&(at, _)| at >= x).unwrap_or(curve.len() - 1);
     if above == 0 {
-        return HIT_CURVE[0].1;
+        return curve[0].1;
     }
-    let ((x0, y0), (x1, y1)) = (HIT_CURVE[above - 1], HIT_CURVE[above]);
-    y0 + (y1 - y0) * (share - x0) / (x1 - x0)
+    let ((x0, y0), (x1, y1)) = (curve[above - 1], curve[above]);
+    y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 }
 
 /// A cap on memory, as far as the choice depends on it.

@@ -264,11 +264,13 @@ fn room_for_threads(count: usize) -> std::io::Result<()> {
 
 /// Waits for the stop, then until what was taken is done, or has had its time.
 async fn drain(app: Arc<App>, mut stop: watch::Receiver<bool>, limits: Limits) {
-    // An error says that the sender is gone, so no stop can come any more: that is a stop as well.
-    let _stopped = stop.wait_for(|stop| *stop).await;
+    // An error says that the sender is gone, so no stop can come any more: that is a stop as well. What it gives else is
+    // a lock on the value: kept, it would stop this thread where it stops the server once more.
+    drop(stop.wait_for(|stop| *stop).await);
     app.drain(Phase::Leaving);
     let delay = limits.drain_delay;
-    if !delay.is_zero() {
+    // An engine that is broken takes no work: what starts the server again waits for nothing.
+    if !delay.is_zero() && app.broken().is_none() {
         let line = format!("stopping: new work is taken for {} s more", delay.as_secs_f64());
         app.say(Level::Info, &line);
         tokio::time::sleep(delay).await;

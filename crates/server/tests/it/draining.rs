@@ -5,12 +5,13 @@
 use crate::support;
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use server::work::FinishReason;
-use server::{Level, Limits, Line, Log, ServeOptions};
+use server::work::{Failing, FinishReason, Loading};
+use server::{Level, Limits, Line, Log, ServeError, ServeOptions, Server};
 use support::{Reply, Scripted, Serving, Step, exchange, finish, request, say, text};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -20,7 +21,7 @@ fn chat(stream: bool) -> String {
     json!({ "stream": stream, "messages": user }).to_string()
 }
 
-fn ask(address: std::net::SocketAddr, stream: bool) -> support::Response {
+fn ask(address: SocketAddr, stream: bool) -> support::Response {
     let headers = ["Content-Type: application/json"];
     exchange(address, request("POST", CHAT, &headers, &chat(stream)).as_bytes())
 }
@@ -183,4 +184,37 @@ fn a_request_can_be_followed() {
     assert_eq!(keyed("k-2").as_deref(), Some("k-2"));
     assert_eq!(keyed("two\r\nlines"), None);
     assert_eq!(keyed(&"a".repeat(257)), None);
+}
+
+/// When a server ends whose engine breaks, before it is stopped or while it drains, and how.
+fn ends(breaks_in_drain: bool, delay: Duration) -> (Duration, Result<(), ServeError>) {
+    let worker = Scripted::new(Reply::Play(vec![]));
+    let limits = Limits { drain_delay: delay, ..Limits::default() };
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let server = Server::bind(ServeOptions { address, limits, ..ServeOptions::default() }).unwrap();
+    let (stopper, loading) = (server.stopper(), Arc::new(Loading::finished(worker.clone())));
+    let (ended, result) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(server.run(loading)));
+    let begun = Instant::now();
+    if breaks_in_drain {
+        stopper.stop();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    worker.status.lock().unwrap().failing = Some(Failing::StageLost);
+    let result = result.recv_timeout(Duration::from_secs(60));
+    (begun.elapsed(), result.expect("the server ends"))
+}
+
+/// Both the stop and the broken engine end the server: the second of them must not wait for the first.
+#[test]
+fn an_engine_that_breaks_while_the_server_drains_does_not_stop_its_end() {
+    let (_, result) = ends(true, Duration::from_secs(4));
+    assert!(matches!(result, Err(ServeError::StageLost)), "{result:?}");
+}
+
+#[test]
+fn a_broken_engine_is_not_kept_for_the_delay() {
+    let (took, result) = ends(false, Duration::from_secs(40));
+    assert!(matches!(result, Err(ServeError::StageLost)), "{result:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }

@@ -1,5 +1,6 @@
 //! A worker over a small checkpoint, and jobs asked of it from a test's own thread.
 
+pub(crate) mod apart;
 pub(crate) mod faulty;
 pub(crate) mod paced;
 pub(crate) mod served;
@@ -148,22 +149,26 @@ pub(crate) fn worker(setting: &Setting) -> EngineWorker {
     let ends = setting.cuts.iter().copied().chain([config.layers.len()]);
     let stages = starts.zip(ends).map(|(start, end)| Stage {
         layers: start..end,
-        backend: device(&checkpoint, &config, start..end, setting),
+        backend: device(&checkpoint, &config, start..end, setting, false),
     });
     let stages = stages.collect();
     start(Engine::over(config, model, stages, setting.chunk).unwrap(), setting)
 }
 
-/// The device of a stage.
+/// The device of a stage, which leaves what is behind the last layer to another or has it where it has that layer.
 fn device(
     checkpoint: &Checkpoint,
     config: &ModelConfig,
     layers: Range<usize>,
     setting: &Setting,
+    leaves_behind: bool,
 ) -> Device {
     let mut catalog = Catalog::new(checkpoint);
     Model::declare(config, &mut catalog).unwrap();
     catalog.restrict(layers.clone());
+    if leaves_behind {
+        catalog.leave_behind();
+    }
     let rows = catalog.open_rows(|_| RowOptions::default()).unwrap();
     let weights = catalog.load(LoadMode::Read, &mut |_| ControlFlow::Continue(())).unwrap();
     let minimum = (setting.sequences * config.moe.top_k).min(config.moe.experts);

@@ -11,7 +11,7 @@ use engine::backend::cuda::RECORDS_IN_BOTH;
 use super::super::predict::{PROMPT, Sizes};
 use super::super::{Coverage, coverage, token_seconds};
 use super::file::Machine;
-use crate::plan::sweep::hit_rate;
+use super::hits::HitCurve;
 use crate::speed::Speeds;
 
 /// Seconds that a message takes in addition to the cable, one way: TLS and a thread that wakes (docs/scaling.md).
@@ -27,6 +27,8 @@ pub(super) struct Shape {
     pub(super) head_is_last: bool,
     /// Sizes of the whole: a stage has its part of operations.
     pub(super) whole: Sizes,
+    /// How often experts are found.
+    pub(super) hits: HitCurve,
     /// Bytes of the residual stream of a token.
     pub(super) stream: f64,
     /// By start and end: bytes that a stage holds besides weights and experts.
@@ -132,12 +134,13 @@ impl Shape {
             return None;
         }
         let share = if all > 0.0 { (left / all).min(1.0) } else { 1.0 };
-        let found = Sizes { share, ..sizes }.predict(&room.speeds, 1.0);
+        let sizes = Sizes { share, ..sizes };
+        let (hits, found) = (self.hits.at(share), sizes.predict(&room.speeds, 1.0));
         Some(Cost {
-            token: 1.0 / found.decode.middle(),
+            token: sizes.turns(&room.speeds, hits),
             chunk: sizes.chunk / found.prefill.middle(),
             prompt: found.prompt.middle(),
-            found: found.hits,
+            found: hits,
             slots: left.min(all),
             hop: 0.0,
             chunk_hop: 0.0,
@@ -158,7 +161,7 @@ impl Shape {
             true => Coverage { step: 1.0, prompt: 1.0 },
             false => coverage(slots, pinned, both),
         };
-        let (inside, there) = (hit_rate(slots), hit_rate(step));
+        let (inside, there) = (self.hits.at(slots), self.hits.at(step));
         let Speeds { disk, memory, bus, .. } = room.speeds;
         let bus = bus.unwrap_or(f64::INFINITY);
         let read = (sizes.trunk + sizes.routed) / memory;
@@ -294,6 +297,7 @@ mod tests {
             seen: None,
             index: 0.0,
             chunk: 1024.0,
+            streams: false,
             slots: None,
         };
         Shape {
@@ -301,6 +305,7 @@ mod tests {
             head: 0.0,
             head_is_last,
             whole,
+            hits: HitCurve::of(256, 8),
             stream: 8192.0,
             rest: Box::new(|layers| 0.3e9 * layers.len() as f64 / 40.0),
             slot: 1.0,
@@ -324,13 +329,13 @@ mod tests {
         Cut::best(&shape(on_gpu), rooms, several).expect("it fits")
     }
 
-    /// docs/benchmarks.md, "Several GPUs", within 15 %; but one GPU with a fifth of the experts is a quarter faster,
-    /// since the calibrated routing finds 81 % there and the curve says 73.
+    fn near(found: f64, measured: f64) {
+        assert!((found / measured - 1.0).abs() < 0.15, "{found:.3} for {measured}");
+    }
+
+    /// docs/benchmarks.md, "Several GPUs", within 15 %.
     #[test]
     fn rows_of_several_gpus_are_what_the_formula_says() {
-        let near = |found: f64, measured: f64| {
-            assert!((found / measured - 1.0).abs() < 0.15, "{found:.3} for {measured}");
-        };
         let one = 1.0 / rate(&[card(100.0 * GIB, None)], false).token();
         near(one, 524.9);
         // Half of the layers each: the cut of several streams.
@@ -344,18 +349,38 @@ mod tests {
         assert!((1.0 / two.token() / one / (500.0 / 518.0) - 1.0).abs() < 0.03);
         let small = card(5.1 * GIB, None);
         near(1.0 / rate(&[small, small], false).token(), 383.0);
-        let alone = 1.0 / rate(&[small], false).token();
-        assert!((0.75..1.0).contains(&(alone / 247.0)), "{alone:.0}");
+        near(1.0 / rate(&[small], false).token(), 247.0);
     }
 
-    /// Rows of docs/benchmarks.md, 35B shape on two cores in 3, 4 and 6 GiB: the figure is 13 to 22 % above what was
-    /// measured there, in the right order, so cuts are chosen and not promised.
+    /// Rows of docs/benchmarks.md, 35B shape on two cores in 3, 4 and 6 GiB, and in memory that holds all.
     #[test]
-    fn rows_of_a_processor_are_below_the_figure() {
-        for (budget, measured) in [(3.0, 7.2), (4.0, 9.1), (6.0, 10.2)] {
-            let found = 1.0 / rate(&[processor(budget * GIB, 3.95e9, None)], false).token();
-            assert!((1.0..1.25).contains(&(found / measured)), "{found:.1} for {measured}");
+    fn rows_of_a_processor_are_what_the_formula_says() {
+        for (budget, measured) in [(3.0, 7.2), (4.0, 9.1), (6.0, 10.2), (21.0, 14.49)] {
+            near(1.0 / rate(&[processor(budget * GIB, 3.95e9, None)], false).token(), measured);
         }
+    }
+
+    /// `bench/disks.py`, two cores of another host (memory 40 GB/s) and disks of 0.7 GB/s without bursts: one process
+    /// with 786 slots, and the same layers in two that were cut at 18, with 1,053 and 1,062.
+    #[test]
+    fn rows_of_two_disks_are_what_the_formula_says() {
+        let shape = shape(false);
+        let disk = |slots: f64, way| {
+            let room = processor(slots * 1.768e6, 0.7e9, way);
+            Room { speeds: Speeds { memory: 40e9, ..room.speeds }, ..room }
+        };
+        let held = |layers: Range<usize>| {
+            let own = layers.clone().map(|layer| shape.layers[layer].held).sum::<f64>();
+            (own + (shape.rest)(layers)) / 1.768e6
+        };
+        let cost = |layers: Range<usize>, slots: f64, way| {
+            let room = disk(slots + held(layers.clone()), way);
+            let is_first = layers.start == 0;
+            shape.cost(&layers, &room, is_first).expect("it fits")
+        };
+        near(1.0 / cost(0..40, 786.0, None).token, 2.29);
+        let second = cost(18..40, 1062.0, Some((10e9, 15e-6)));
+        near(1.0 / (cost(0..18, 1053.0, None).token + second.token + second.hop), 4.5);
     }
 
     #[test]

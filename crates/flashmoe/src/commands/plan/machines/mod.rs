@@ -3,6 +3,7 @@
 
 mod cost;
 mod file;
+mod hits;
 
 use std::io::Write;
 use std::path::Path;
@@ -24,6 +25,7 @@ use crate::progress::duration;
 use crate::speed::Speeds;
 use cost::{Cost, Cut, Layer, Room, Shape};
 use file::{Machine, Machines};
+use hits::HitCurve;
 
 /// GPU memory that is left to others.
 const RESERVE_BYTES: f64 = (512 << 20) as f64;
@@ -285,6 +287,7 @@ fn shape(plan: &Plan, on_gpus: bool) -> Result<Shape> {
         head,
         head_is_last: on_gpus,
         whole: Sizes::of(plan),
+        hits: HitCurve::of(plan.config.moe.experts, plan.backend.top_k),
         stream: (plan.config.streams() * plan.config.hidden * size_of::<f32>()) as f64,
         rest: Box::new(rest),
         slot: if on_gpus { 1.0 } else { slot },

@@ -8,7 +8,7 @@
 //! What a model computes follows from its shapes and from the description of its tensors; both are compared, so
 //! no forward pass is needed. The table is the only way to the configuration's keys, so a new key is met here.
 //!
-//! The ordinary run tries a part of the values, another part for each key; `FLASHMOE_LONG_TESTS=1` tries a greater part,
+//! The ordinary run tries a part of the values, another part for each key, `FLASHMOE_LONG_TESTS=1` a greater part;
 //! `FLASHMOE_CAMPAIGN=1` tries all and says how many there were.
 
 use std::collections::{BTreeMap, HashSet};

@@ -1,6 +1,6 @@
 //! Goal: a model keeps to a schema and to tools whatever it thinks of them. Method: the demo model at temperature 1
-//! over many seeds (by default some); each answer is parsed and checked against its schema by a checker of our own (schema_check of
-//! `text`).
+//! over many seeds (by default some); each answer is parsed and checked against its schema by a checker of our own
+//! (schema_check of `text`).
 
 #[path = "../../../text/tests/it/constraint_support/mod.rs"]
 mod constraint_support;

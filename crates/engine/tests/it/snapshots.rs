@@ -1,7 +1,7 @@
 //! Goal: a sequence that goes on from a snapshot, a pass that was put aside for another, and sequences decoded
 //! together give the logits of a sequence computed alone in one go, to the bit. Method: golden checkpoints of both
-//! families, every way of cutting a text against the whole; what is freed is spoilt (debug builds). By default each case
-//! has one type of keys and values, another than its neighbours, and some of the cuts.
+//! families, every way of cutting a text against the whole; what is freed is spoilt (debug builds). By default each
+//! case has one type of keys and values, another than its neighbours, and some of the cuts.
 
 use crate::long::{is_long, part};
 use crate::{processor, sequences};

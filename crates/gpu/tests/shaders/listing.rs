@@ -1,6 +1,6 @@
 //! The committed hashes of Metal texts, `hashes`: a line for each group of kernels with the hash of all its texts, the
-//! one of its first and its last, and how many there are. What has changed is written to a folder, because a hash cannot
-//! be read. `FLASHMOE_REWRITE_MSL=1` writes the hashes anew, of all texts.
+//! one of its first and its last, and how many there are. What has changed is written to a folder, because a hash
+//! cannot be read. `FLASHMOE_REWRITE_MSL=1` writes the hashes anew, of all texts.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ use store::format::Checkpoint;
 use store::io::{Fault, FaultPlan, FaultRates, IoEngine, Simulator};
 use store::trunk::{LoadMode, TrunkError};
 
-use crate::long::{is_long, part};
+use crate::long::is_long;
 
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
 const STEPS: usize = 5;

@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn every_target_survives_its_corpus_and_a_little_more() {
-        for (name, _) in TARGETS {
+        let try_one = |name: &str| {
             let mut target = make(name);
             assert!(!target.seeds.is_empty(), "{name} has nothing to start from");
             for number in 0..INPUTS.max(target.seeds.len() as u64) {
@@ -386,7 +386,14 @@ mod tests {
                 let result = std::panic::catch_unwind(run);
                 assert!(result.is_ok(), "{name}, seed 1, input {number}");
             }
-        }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for first in 0..threads {
+                let names = TARGETS.iter().map(|(name, _)| *name).skip(first).step_by(threads);
+                scope.spawn(move || names.for_each(try_one));
+            }
+        });
     }
 
     /// The process of a template, when one is started by another test; a test like any other when there is no socket.

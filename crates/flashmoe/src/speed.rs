@@ -41,8 +41,10 @@ pub(crate) struct DiskSpeed {
     pub(crate) direct: bool,
 }
 
+/// Builds for tests measure roughly: dozens of tests plan and compare no speeds.
+const ROUGHLY: bool = cfg!(debug_assertions);
 /// How long the disk is read.
-const DISK_TIME: Duration = Duration::from_millis(1500);
+const DISK_TIME: Duration = Duration::from_millis(if ROUGHLY { 100 } else { 1500 });
 /// Reads in flight: saturates drives at megabyte records (docs/benchmarks.md).
 const DISK_THREADS: usize = 4;
 
@@ -108,7 +110,7 @@ const PRODUCT_GROUP: usize = 64;
 const PRODUCT_WORK: usize = 200_000_000;
 /// How long a product is measured, and how often at least; the best counts, since neighbours can only slow one down.
 /// Nine runs alone, 50 ms, found 76 to 175 GFLOP/s on two cores that others used as well.
-const PRODUCT_TIME: Duration = Duration::from_millis(400);
+const PRODUCT_TIME: Duration = Duration::from_millis(if ROUGHLY { 20 } else { 400 });
 const PRODUCT_RUNS: usize = 9;
 
 /// Operations per second of 4-bit products of the size of the model's experts, with as many tokens as one of them gets
@@ -163,7 +165,7 @@ fn product(plan: &Plan, compute: &kernels::Compute, tokens: usize) -> Result<f64
 }
 
 /// Bytes of the file that a folder's disk is measured by: more than drives keep in their own memory at once.
-const SCRATCH_BYTES: usize = 256 << 20;
+const SCRATCH_BYTES: usize = if ROUGHLY { 32 } else { 256 } << 20;
 
 /// As [`probe_disk`], over a file that is made in `folder` and removed.
 fn probe_folder(folder: &Path, record: usize) -> Result<DiskSpeed> {

@@ -4,12 +4,12 @@ use engine::backend::cpu::KvType;
 use engine::backend::{Run, Uncancelled};
 use text::sampling::{Mask, Sampler, SamplingOptions};
 
-use super::support::{ALL, CHUNK, MIXERS, adapter, engine, opened};
+use super::support::{ALL, CHUNK, adapter, engine, mixers, opened};
 
 #[test]
 fn the_device_draws_what_the_host_would() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in mixers(0) {
         let config = opened(case).1;
         for slots in [ALL, config.moe.top_k + 2] {
             let mut engine = engine(&adapter, case, slots, KvType::F16, CHUNK);

@@ -8,6 +8,8 @@ mod budget;
 mod draws;
 mod in_place;
 mod launches;
+#[path = "../../../../tests/long.rs"]
+mod long;
 #[path = "../it/processor.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod processor;
@@ -28,8 +30,9 @@ use engine::model::Model;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
 
+use long::{is_long, part_from};
 use sequences::{alone, bits, feed, resumed, text};
-use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, opened};
+use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, mixers, opened};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
 const CASES: [(&str, f64); 14] = [
@@ -97,7 +100,8 @@ fn greedy_answers_are_those_of_the_reference_with_few_slots() {
         let (last, before) = ids.split_last().unwrap();
         feed(&mut engine, sequence, before);
         let mut token = *last;
-        for (number, expected) in tensor(case, "greedy").into_iter().enumerate() {
+        let tokens = if is_long() { usize::MAX } else { 12 };
+        for (number, expected) in tensor(case, "greedy").into_iter().take(tokens).enumerate() {
             engine.forward(&[Run { sequence, tokens: &[token] }], &Uncancelled).unwrap();
             let logits = bits(&mut engine, 0).into_iter().map(f32::from_bits).enumerate();
             let best = logits.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
@@ -129,12 +133,13 @@ fn logits_are_within_the_bounds_of_the_golden_checkpoints() {
 #[test]
 fn neither_budgets_nor_chunks_show_in_a_bit() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS.into_iter().chain(PARTS) {
+    for (number, case) in MIXERS.into_iter().chain(PARTS).enumerate() {
         let (ids, _) = reference(case);
         let (_, config) = opened(case);
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let expected = all_logits(&mut whole, &ids);
-        for (slots, chunk) in [(ALL, 1), (ALL, 5), (config.moe.top_k + 2, CHUNK), (1, 7), (3, 1)] {
+        let ways = [(ALL, 1), (ALL, 5), (config.moe.top_k + 2, CHUNK), (1, 7), (3, 1)];
+        for (slots, chunk) in part_from(number, ways, 3) {
             let mut other = engine(&adapter, case, slots, KvType::F16, chunk);
             let found = all_logits(&mut other, &ids);
             assert!(found == expected, "{case}: {slots} slots, chunks of {chunk}");
@@ -147,7 +152,7 @@ fn neither_budgets_nor_chunks_show_in_a_bit() {
 #[test]
 fn snapshots_and_marks_go_on_as_texts_from_the_start() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in mixers(1) {
         let mut engine = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let trunk = text(1, PAGE_TOKENS + 60);
         for cut in [3, PAGE_TOKENS, PAGE_TOKENS + 50] {
@@ -187,7 +192,7 @@ fn files_hold_nothing_but_their_own_tokens() {
         snapshot.write_rest(&mut file).unwrap();
         file
     };
-    for case in MIXERS {
+    for case in mixers(0) {
         let own = text(12, 15);
         let taken = |engine: &mut Engine, tokens: &[u32]| {
             let sequence = engine.create_sequence().unwrap();
@@ -210,7 +215,7 @@ fn files_hold_nothing_but_their_own_tokens() {
 #[test]
 fn sequences_together_and_passes_put_aside_end_as_if_alone() {
     let Some(adapter) = adapter() else { return };
-    for case in MIXERS {
+    for case in mixers(1) {
         // Few slots: the layers of the two take turns with them.
         let mut engine = engine(&adapter, case, 5, KvType::F16, CHUNK);
         let texts = [text(5, 40), text(6, 31)];

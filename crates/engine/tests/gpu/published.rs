@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use store::cache::{SlotBudget, StorageMode, StoreOptions};
 use tempfile::TempDir;
 
+use super::long::part_from;
 use super::processor::{Sizes, engine_from};
 use super::quantised::{Quantised, WHOLE, convert, fp8_rows, in_tiles, integers, nvfp4};
 use super::steps::request;
@@ -188,11 +189,11 @@ fn published_files_give_the_logits_of_their_values_on_the_processor() {
 #[test]
 fn neither_slots_nor_chunks_show_in_a_bit_of_published_files() {
     let Some(adapter) = adapter() else { return };
-    for net in nets() {
+    for (number, net) in nets().into_iter().enumerate() {
         let (_folder, [model, _]) = made(&net);
         let (ids, _) = reference(net.case);
         let expected = all_logits(&mut engine(&adapter, &net, &model, ALL, CHUNK), &ids);
-        for (slots, chunk) in [(ALL, 5), (4, CHUNK), (1, 7)] {
+        for (slots, chunk) in part_from(number, [(ALL, 5), (4, CHUNK), (1, 7)], 3) {
             let mut other = engine(&adapter, &net, &model, slots, chunk);
             let found = all_logits(&mut other, &ids);
             assert!(found == expected, "{}: {slots} slots, chunks of {chunk}", net.experts);

@@ -1,7 +1,7 @@
 //! Goal: layers spread over several devices give what one device gives, to the bit: logits of prompts and answers,
 //! files of snapshots, passes put aside, with budgets that miss and with a generator's routing. Method: golden nets in
 //! as many stages as there are layers, and one in every cut into two, all on one adapter, each a device of its own.
-//! `FLASHMOE_LONG_TESTS=1` cuts every net everywhere.
+//! `FLASHMOE_CAMPAIGN=1` cuts every net everywhere.
 
 use engine::backend::cpu::KvType;
 use engine::backend::gpu::{Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces, Prediction};
@@ -11,9 +11,10 @@ use engine::model::Model;
 use engine::routing::Routing;
 use engine::weights::Catalog;
 
+use super::long::is_campaign;
 use super::sequences::{alone, bits, feed, resumed, text};
 use super::steps::{request, together};
-use super::support::{MIXERS, adapter, engine_cut, limits, long_tests, opened};
+use super::support::{MIXERS, adapter, engine_cut, limits, opened};
 
 /// Stages that begin with these layers, but the first.
 fn cuts(case: &str) -> Vec<Vec<usize>> {
@@ -93,11 +94,11 @@ fn every_cut_gives_what_one_device_gives() {
         let (all, few) = (config.moe.experts * config.layers.len(), config.moe.top_k + 2);
         // As many stages as layers, all of whose experts are there.
         let finest = (case, &cuts[cuts.len() - 1..]);
-        if case == MIXERS[0] || long_tests() {
+        if case == MIXERS[0] || is_campaign() {
             assert_eq!(compare(&adapter, finest, all, &limits, &Routing::default()), 0, "{case}");
         }
         // The other nets have further operations, and no further way to hand rows to the next stage.
-        let everywhere = case == MIXERS[0] || long_tests();
+        let everywhere = case == MIXERS[0] || is_campaign();
         let cuts = if everywhere { &cuts } else { finest.1 };
         let copied = compare(&adapter, (case, cuts), few, &limits, &Routing::default());
         assert!(copied > 0, "{case}: its records are missed");

@@ -22,6 +22,8 @@ use store::format::Checkpoint;
 use store::io::Simulator;
 use store::trunk::LoadMode;
 
+use super::long::part_from;
+
 /// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
 /// windows, without rotation and without experts.
 pub(crate) const MIXERS: [&str; 5] = [
@@ -50,10 +52,9 @@ pub(crate) fn adapter() -> Option<Adapter> {
     }
 }
 
-/// Whether tests try everything that they know: by hand, since on a driver that computes on the processor that takes as
-/// long as all other tests together.
-pub(crate) fn long_tests() -> bool {
-    std::env::var_os("FLASHMOE_LONG_TESTS").is_some()
+/// All of [`MIXERS`], or by default every second; tests begin with either of the first two.
+pub(crate) fn mixers(first: usize) -> impl Iterator<Item = &'static str> {
+    part_from(first, MIXERS, 2)
 }
 
 pub(crate) fn folder(case: &str) -> PathBuf {

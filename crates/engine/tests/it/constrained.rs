@@ -1,6 +1,6 @@
 //! Goal: a model keeps to a schema and to tools whatever it thinks of them. Method: the demo model at temperature 1
-//! over many seeds; each answer is parsed and checked against its schema by a checker of our own (schema_check of
-//! `text`).
+//! over many seeds (by default some); each answer is parsed and checked against its schema by a checker of our own
+//! (schema_check of `text`).
 
 #[path = "../../../text/tests/it/constraint_support/mod.rs"]
 mod constraint_support;
@@ -10,6 +10,7 @@ mod schema_check;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::long::is_long;
 use constraint_support::{calls, demo, end_tokens, grammars, tokenizer, tools};
 use engine::backend::cpu::{CpuBackend, CpuOptions, KvGrowth, KvType};
 use engine::backend::{Run, Uncancelled};
@@ -140,7 +141,7 @@ fn the_demo_model_keeps_to_a_schema_at_temperature_one() {
         "required": ["name", "age", "city", "tags"], "additionalProperties": false});
     let grammars = grammars(Dialect::QwenXml);
     let rule = Rule::JsonSchema(schema.clone());
-    for seed in 0..50 {
+    for seed in 0..if is_long() { 50 } else { 10 } {
         let think = seed % 5 == 0;
         let compile = |thinking| grammars.compile(&rule, &[], thinking).unwrap();
         let text =
@@ -160,7 +161,7 @@ fn the_demo_model_calls_when_it_must() {
     let tools = tools();
     let grammars = grammars(Dialect::QwenXml);
     let rule = Rule::Calls { name: Some("get_weather".to_owned()), parallel: false };
-    for seed in 0..20 {
+    for seed in 0..if is_long() { 20 } else { 5 } {
         let compile = |thinking| grammars.compile(&rule, &tools, thinking).unwrap();
         let think = seed % 5 == 0;
         // Not a question that it would call for.

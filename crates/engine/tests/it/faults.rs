@@ -26,6 +26,8 @@ use store::format::Checkpoint;
 use store::io::{Fault, FaultPlan, FaultRates, IoEngine, Simulator};
 use store::trunk::{LoadMode, TrunkError};
 
+use crate::long::is_long;
+
 const PROMPT: [u32; 20] = [5, 9, 2, 44, 7, 7, 31, 12, 3, 60, 18, 25, 1, 39, 40, 8, 21, 33, 6, 14];
 const STEPS: usize = 5;
 /// Prompts are cut here, so that a request has several prefill batches.
@@ -175,7 +177,7 @@ fn whichever_read_fails_the_next_request_is_served_to_the_bit() {
         let (expected, counters) = healthy(&folder, StorageMode::Budget);
         assert!(counters.prefill.misses > 0 && counters.decode.misses > 0, "{case}: {counters:?}");
         let mut failed = 0;
-        for k in (0..).step_by(5) {
+        for k in (0..).step_by(if is_long() { 5 } else { 15 }) {
             let context = format!("{case}: read {k}");
             let fired = Arc::new(AtomicBool::new(false));
             let seen = Arc::clone(&fired);
@@ -192,7 +194,8 @@ fn whichever_read_fails_the_next_request_is_served_to_the_bit() {
             assert!(request(&mut engine).unwrap() == expected, "{context}: the next request");
             assert!(experts.counters().errors <= 1);
         }
-        assert!(failed > 10, "{case}: {failed} requests failed");
+        let least = if is_long() { 10 } else { 3 };
+        assert!(failed > least, "{case}: {failed} requests failed");
     }
 }
 
@@ -224,7 +227,9 @@ fn hundreds_of_bad_disks() {
     let folder = golden("qwen35-calm-mlx-mixed");
     let (expected, _) = healthy(&folder, StorageMode::Budget);
     let (mut served, mut failed) = (0, 0);
-    for seed in 0..200 {
+    // Each mode with each rate of errors.
+    let seeds = if is_long() { 200 } else { 36 };
+    for seed in 0..seeds {
         let mode = [StorageMode::Budget, StorageMode::PageCache][seed as usize % 2];
         let rates = FaultRates {
             error: [0, 1, 4][seed as usize % 3],
@@ -253,7 +258,8 @@ fn hundreds_of_bad_disks() {
         let last = request(&mut engine).unwrap();
         assert!(last == expected, "seed {seed}: the disk is well, the logits are not");
     }
-    assert!(served > 100 && failed > 50, "{served} served, {failed} failed: no test");
+    let is_test = served > seeds / 2 && failed > seeds / 4;
+    assert!(is_test, "{served} served, {failed} failed: no test");
 }
 
 /// A folder with a copy of a golden model.

@@ -20,7 +20,8 @@ use store::format::config::keys::{self, Effect, Place};
 use store::format::{Checkpoint, open};
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue, Q8_0};
 
-use crate::configuration::{LINE_BYTES_MAX, is_campaign, meaning};
+use crate::configuration::{LINE_BYTES_MAX, meaning};
+use crate::long::is_campaign;
 
 /// Of how many values one is tried in the ordinary run.
 const PART: usize = 32;

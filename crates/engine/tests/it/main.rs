@@ -12,6 +12,8 @@ mod hashed_layers;
 mod heads;
 mod heads_cuda;
 mod hosts;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod nvidia;
 mod processor;
 mod rounds;

@@ -15,7 +15,7 @@ const PAIRS: [(&str, &str); 3] = [("q4_k", "q6_k"), ("iq2_xs", "q8_0"), ("iq3_s"
 fn blocks_give_the_logits_of_the_processor() {
     let folder = tempfile::tempdir().unwrap();
     let shape = demo_shape(folder.path(), 256);
-    for (experts, trunk) in PAIRS {
+    for (number, (experts, trunk)) in PAIRS.into_iter().enumerate() {
         let model = folder.path().join(experts);
         let words = [shape.to_str().unwrap(), model.to_str().unwrap()];
         run(&[
@@ -31,8 +31,9 @@ fn blocks_give_the_logits_of_the_processor() {
         ]);
         let score = |options: &[&str]| Scored::with_ids_of("qwen35-hf", &model, options);
         let probe =
-            flashmoe(&["bench", words[1], "--device", "gpu:0", "-p", "8", "-n", "1", "-r", "1"]);
-        if !probe.status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
+            || flashmoe(&["bench", words[1], "--device", "gpu:0", "-p", "8", "-n", "1", "-r", "1"]);
+        let may_skip = number == 0 && std::env::var_os("FLASHMOE_GPU_TESTS").is_none();
+        if may_skip && !probe().status.success() {
             std::io::stderr().write_all(b"skipped: no Vulkan adapter\n").unwrap();
             return;
         }

@@ -29,6 +29,8 @@ mod input_major;
 mod kv_type;
 mod latent;
 mod limits;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod malformed;
 mod memory;
 mod models;

@@ -3,6 +3,7 @@
 //! bench/serve/hostile.py is the long form of this, with more kinds of bodies and more of each.
 #![cfg(target_os = "linux")]
 
+use crate::long::part;
 use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -155,12 +156,13 @@ fn demo() -> std::path::PathBuf {
 fn the_cap_holds_against_hostile_requests() {
     let strange = with_an_expression_of_its_own();
     let (demo, strange) = (demo(), strange.path());
-    for (model, memory, bytes) in [
+    let servers = [
         (demo.as_path(), "265M", 265 << 20),
         (&demo, "300M", 300 << 20),
         (&demo, "1G", 1 << 30),
         (strange, "265M", 265 << 20),
-    ] {
+    ];
+    for (model, memory, bytes) in part(servers, 3) {
         let server = Server::start(model, memory);
         let within = |what: &str| {
             let peak = server.peak();

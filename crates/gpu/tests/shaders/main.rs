@@ -3,7 +3,8 @@
 //! and against the committed hashes. No Metal compiler has seen these texts: docs/apple.md.
 //!
 //! `FLASHMOE_REWRITE_MSL=1` writes the hashes anew, `FLASHMOE_MSL_TEXTS=/FOLDER` all texts to a folder;
-//! `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure. `FLASHMOE_LONG_TESTS=1` shows it every kernel in
+//! `FLASHMOE_GPU_TESTS=1` makes the absence of `spirv-val` a failure. By default the first and the last kernel of each
+//! group are translated, with `FLASHMOE_LONG_TESTS=1` all; `FLASHMOE_CAMPAIGN=1` shows the validator every kernel in
 //! every version of SPIR-V and not in one of them.
 
 use std::collections::BTreeSet;
@@ -19,14 +20,24 @@ use kernels::format::{BlockFormat, FloatType, ScaleType};
 
 mod group;
 mod listing;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod rules;
 mod translate;
 
+use long::{is_campaign, is_long};
 use translate::{SPIRV, Translated, translate};
 
-/// All of [`translated_ops`], translated once for the tests that read them.
+/// Those that are tried of kernels: all, or by default the first and the last of each group.
+fn tried(ops: Vec<Op>) -> Vec<Op> {
+    let ends = listing::ends(&ops);
+    let is_tried = |(place, _): &(usize, Op)| is_long() || ends.contains(place);
+    ops.into_iter().enumerate().filter(is_tried).map(|(_, op)| op).collect()
+}
+
+/// All of [`tried_ops`], translated once for the tests that read them.
 static TRANSLATED: LazyLock<Vec<Translated>> =
-    LazyLock::new(|| over_all(&translated_ops(), |op| translated(*op)));
+    LazyLock::new(|| over_all(&tried_ops(), |op| translated(*op)));
 
 /// Whether kernels of a packing are looked at: of integers and 8-bit floats one group and type of scale, as each has a
 /// function of its own that the others' texts have too.
@@ -88,6 +99,11 @@ fn translated_ops() -> Vec<Op> {
     all().filter(covered).collect()
 }
 
+/// Of [`translated_ops`] those that this run translates.
+fn tried_ops() -> Vec<Op> {
+    tried(translated_ops())
+}
+
 /// Runs `each` over all items on as many threads as there are processors; results keep the items' order.
 fn over_all<I: Sync, T: Send>(items: &[I], each: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(items.len())));
@@ -129,7 +145,7 @@ fn changed_texts() -> PathBuf {
 fn every_kernel_keeps_the_rules_and_its_metal_text_has_the_committed_hash() {
     let kernels = || TRANSLATED.iter();
     let breaches = over_all(&TRANSLATED, rules::breaches);
-    let mut hashes = listing::Hashes::default();
+    let mut hashes = listing::Hashes::of(&translated_ops());
     let mut problems = Vec::new();
     for (kernel, breaches) in kernels().zip(breaches) {
         hashes.add(kernel);
@@ -157,8 +173,9 @@ fn every_kernel_keeps_the_rules_and_its_metal_text_has_the_committed_hash() {
 #[test]
 fn a_changed_text_is_a_changed_hash_of_its_group_alone() {
     let hashes = |changed: bool| {
-        let mut hashes = listing::Hashes::default();
-        for op in [Op::Norm, Op::Split, Op::Heads] {
+        let ops = [Op::Norm, Op::Split, Op::Heads];
+        let mut hashes = listing::Hashes::of(&ops);
+        for op in ops {
             let mut kernel = translated(op);
             if changed && op == Op::Split {
                 kernel.metal[0].push(' ');
@@ -182,7 +199,7 @@ fn every_kind_of_kernel_is_translated() {
             _ => name,
         }
     };
-    let translated: BTreeSet<_> = translated_ops().into_iter().map(kind).collect();
+    let translated: BTreeSet<_> = tried_ops().into_iter().map(kind).collect();
     for op in all().filter(|op| !op.uses_matrices()) {
         assert!(translated.contains(&kind(op)), "no specialisation of {op:?} is translated");
     }
@@ -231,7 +248,7 @@ fn experts_of_several_slabs_repeat_the_loop_of_one() {
 /// Of the kernels that are translated those whose text has such sums, one of each kind and packing.
 #[test]
 fn kernels_of_subgroups_are_valid() {
-    let mut ops = translated_ops();
+    let mut ops = tried_ops();
     ops.retain(|op| {
         op.text(Form { subgroups: true }).contains("subgroupShuffleXor")
             && !matches!(op, Op::Experts(spec) if spec.slabs > 1)
@@ -259,7 +276,7 @@ fn kernels_of_matrices_are_valid_and_fit_the_workgroup_memory_that_they_ask_for(
         op => op.uses_matrices(),
     };
     let covered = |op: &Op| covered(op) && packing_of(op).is_none_or(is_shown);
-    let ops: Vec<_> = all().filter(covered).collect();
+    let ops = tried(all().filter(covered).collect());
     let found = over_all(&ops, |op| match translate::with_matrices(*op) {
         Ok((_, bytes)) if bytes <= 48 << 10 => None,
         Ok((_, bytes)) => Some(format!("{op:?}: {bytes} bytes of workgroup memory")),
@@ -301,9 +318,8 @@ fn spirv_val_accepts_every_kernel() {
         |kernel: &&Translated| !matches!(kernel.op, Op::Delta { key_dim, .. } if key_dim % 8 != 0);
     let kernels: Vec<_> = TRANSLATED.iter().filter(shown).enumerate().collect();
     // One of the versions for each kernel, and neighbours, which have much in common, in different ones.
-    let long = std::env::var_os("FLASHMOE_LONG_TESTS").is_some();
     let found = over_all(&kernels, |(index, kernel)| {
-        validate(folder.path(), kernel, (!long).then_some(index % SPIRV.len()))
+        validate(folder.path(), kernel, (!is_campaign()).then_some(index % SPIRV.len()))
     });
     let refused: Vec<_> = found.into_iter().flatten().collect();
     assert!(refused.is_empty(), "{}", refused.join("\n"));

@@ -17,6 +17,8 @@ mod kept_faults;
 mod leaving;
 mod liveness;
 mod loading;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod metrics;
 mod mistakes;
 mod models;

@@ -4,7 +4,9 @@
 #![cfg(unix)]
 
 use crate::engine_support;
+use crate::long::is_long;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,8 +75,10 @@ fn a_pipe_in_the_place_of_a_kept_file_is_a_miss() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("kept");
         let (answer, found) = kept_by_one(&place, shared);
+        // By default one of pages and one of prompts.
+        let mut kinds = BTreeSet::new();
         for path in &found {
-            if !path.exists() {
+            if !path.exists() || !kinds.insert(path.extension()) && !is_long() {
                 continue;
             }
             // While a server uses it, and at the start of the next.

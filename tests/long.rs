@@ -1,0 +1,29 @@
+//! How much a test tries. By itself, as the README's command has it, a part of its cases with each kind of them;
+//! `FLASHMOE_LONG_TESTS=1`, which `.ci/run` sets, has it try all. `FLASHMOE_CAMPAIGN=1` adds, by hand, what would take
+//! longer than all other tests together.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+/// Whether all cases are tried.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("FLASHMOE_LONG_TESTS").is_some() || is_campaign()
+}
+
+/// Whether everything is tried that a test knows.
+pub(crate) fn is_campaign() -> bool {
+    std::env::var_os("FLASHMOE_CAMPAIGN").is_some()
+}
+
+/// All cases, or by default every `step`-th, beginning with the first.
+pub(crate) fn part<T>(cases: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
+    part_from(0, cases, step)
+}
+
+/// All cases, or by default every `step`-th from another beginning for each `number`.
+pub(crate) fn part_from<T>(
+    number: usize,
+    cases: impl IntoIterator<Item = T>,
+    step: usize,
+) -> impl Iterator<Item = T> {
+    let (first, step) = if is_long() { (0, 1) } else { (number % step, step) };
+    cases.into_iter().skip(first).step_by(step)
+}

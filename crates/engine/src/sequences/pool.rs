@@ -4,8 +4,8 @@
 //! comes back is kept for the next taker, so that memory does not grow and shrink while answers are made; in
 //! builds with debug assertions its content is overwritten first, so that no code can use what is gone.
 //!
-//! Where making one takes long, a thread makes the next before it is asked for: 63 MiB of pages that are there take 14 ms,
-//! and a turn's first token would wait for them.
+//! Where making one takes long, a thread makes the next before it is asked for: 63 MiB of pages that are there take
+//! 14 ms, and a turn's first token would wait for them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

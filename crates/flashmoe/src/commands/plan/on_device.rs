@@ -1,5 +1,5 @@
-//! How fast a model will be on GPUs: device memory, pinned memory over the bus, disk. The most used records are in device
-//! memory. What a prompt computes is not predicted: products of a GPU are not measured by `plan`.
+//! How fast a model will be on GPUs: device memory, pinned memory over the bus, disk. The most used records are in
+//! device memory. What a prompt computes is not predicted: products of a GPU are not measured by `plan`.
 
 use engine::backend::cuda::{PREFILL_PART, RECORDS_IN_BOTH};
 use serde_json::{Value, json};

@@ -414,8 +414,8 @@ mod tests {
         let found = four.predict(&speeds, 2.0 / 8.5);
         let held = |range: Range, rate: f64| range.low < rate && rate < range.high;
         assert!(held(found.decode, 39.9) && held(found.cold, 40.9), "{found:?}");
-        // A calm machine is not slower than that, and an answer without a prompt before it is. Where others run, what was
-        // measured may be less than what there is.
+        // A calm machine is not slower than that, and an answer without a prompt before it is. Where others run, what
+        // was measured may be less than what there is.
         let calm = four.predict(&speeds, 1.0);
         assert!(calm.decode.low > 39.9 && calm.decode.high < found.decode.high, "{calm:?}");
         assert!(calm.cold.low < calm.decode.low / 1.5, "{calm:?}");

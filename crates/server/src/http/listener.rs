@@ -264,8 +264,8 @@ fn room_for_threads(count: usize) -> std::io::Result<()> {
 
 /// Waits for the stop, then until what was taken is done, or has had its time.
 async fn drain(app: Arc<App>, mut stop: watch::Receiver<bool>, limits: Limits) {
-    // An error says that the sender is gone, so no stop can come any more: that is a stop as well. What it gives else is
-    // a lock on the value: kept, it would stop this thread where it stops the server once more.
+    // An error says that the sender is gone, so no stop can come any more: that is a stop as well. What it gives else
+    // is a lock on the value: kept, it would stop this thread where it stops the server once more.
     drop(stop.wait_for(|stop| *stop).await);
     app.drain(Phase::Leaving);
     let delay = limits.drain_delay;

@@ -1,8 +1,8 @@
 //! Goal: with several stages as many groups of answers, and chunks of prompts, are under way as there are stages.
 //! Method: devices that compute nothing and take a fixed time for each batch; how many are busy at a time is counted,
 //! and clients together are compared with one by the clock, with stages in this process and in processes of their own.
-//! `FLASHMOE_QUIET=1` holds the clock to what issue 36 asks for (1.9 times with two stages, 7 with eight); without it, on
-//! machines that others use, to what no sequence of turns reaches.
+//! `FLASHMOE_QUIET=1` holds the clock to what issue 36 asks for (1.9 times with two stages, 7 with eight); without it,
+//! on machines that others use, to what no sequence of turns reaches.
 
 use crate::engine_support;
 use crate::engine_support::apart::Apart;

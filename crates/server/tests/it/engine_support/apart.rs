@@ -1,7 +1,7 @@
 //! A worker whose stages but the first are processes of their own: this test program, started again for the same test,
 //! which then serves a stage and nothing else.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -105,11 +105,12 @@ fn started(test: &str, layers: &Range<usize>) -> (Child, String) {
 }
 
 /// Serves a stage until its first process ends.
+#[allow(clippy::print_stdout, reason = "its address, for the test that started it")]
 fn serve(layers: Range<usize>, setting: &Setting) {
     let (checkpoint, config, model) = declared();
     let backend = device(&checkpoint, &config, layers.clone(), setting, true);
     let listener = Listener::bind("127.0.0.1:0", None).unwrap();
-    writeln!(std::io::stdout(), "{LISTENS}{}", listener.address().unwrap()).unwrap();
+    println!("{LISTENS}{}", listener.address().unwrap());
     let (stream, from) = listener.accept().unwrap();
     let connection = listener.secure(stream, from).unwrap();
     let (own, facts) =

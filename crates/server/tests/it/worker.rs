@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use engine_support::faulty::Trip;
 use engine_support::{
-    Outcome, Setting, UNREADABLE, ask, collect, conversation, job, wait_until, worker,
+    Between, Outcome, Setting, UNREADABLE, ask, collect, conversation, job, wait_until, worker,
 };
 use server::work::{
     Constraint, Conversation, Failing, FinishReason, Job, OutputRules, PrepareError, Preparing,
@@ -141,6 +141,26 @@ fn short_prompts_in_one_batch_are_those_computed_alone() {
         assert!(kept || begun < 6 * 12, "{begun} batches, {chunks} parts");
     }
     assert!(worker.status().prefix.saved > 0);
+}
+
+/// Where no expert is read from a disk a prompt that is about to end is not left for another, which would have both wait
+/// for the last of them; elsewhere prompts pass a layer one after the other.
+#[test]
+fn short_prompts_run_one_after_the_other_where_nothing_is_read() {
+    let suspended = |between: fn(&Arc<Trip>) -> Between| {
+        let trip = Arc::new(Trip::default());
+        let setting = Setting { sequences: 4, chunk: 1024, ..Setting::default() };
+        let worker = worker(&Setting { between: between(&trip), ..setting });
+        let texts = [90, 91, 92].map(|words| long_text(words));
+        let jobs = texts.map(|text| uncached(&worker, &conversation("", &[&text]), 1));
+        let tickets = jobs.map(|job| worker.submit(job).unwrap());
+        for ticket in tickets {
+            assert_eq!(collect(ticket).reason(), FinishReason::Length);
+        }
+        trip.calls().get("suspend").copied().unwrap_or(0)
+    };
+    assert_eq!(suspended(|trip| trip.between_joint(1)), 0);
+    assert!(suspended(Trip::between) > 0);
 }
 
 fn uncached(

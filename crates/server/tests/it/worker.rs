@@ -143,8 +143,8 @@ fn short_prompts_in_one_batch_are_those_computed_alone() {
     assert!(worker.status().prefix.saved > 0);
 }
 
-/// Where no expert is read from a disk a prompt that is about to end is not left for another, which would have both wait
-/// for the last of them; elsewhere prompts pass a layer one after the other.
+/// Where no expert is read from a disk a prompt that is about to end is not left for another, which would have both
+/// wait for the last of them; elsewhere prompts pass a layer one after the other.
 #[test]
 fn short_prompts_run_one_after_the_other_where_nothing_is_read() {
     let suspended = |between: fn(&Arc<Trip>) -> Between| {

@@ -151,7 +151,7 @@ fn short_prompts_run_one_after_the_other_where_nothing_is_read() {
         let trip = Arc::new(Trip::default());
         let setting = Setting { sequences: 4, chunk: 1024, ..Setting::default() };
         let worker = worker(&Setting { between: between(&trip), ..setting });
-        let texts = [90, 91, 92].map(|words| long_text(words));
+        let texts = [90, 91, 92].map(long_text);
         let jobs = texts.map(|text| uncached(&worker, &conversation("", &[&text]), 1));
         let tickets = jobs.map(|job| worker.submit(job).unwrap());
         for ticket in tickets {

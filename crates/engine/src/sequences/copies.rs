@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use store::LayerId;
 
-use super::buffer::Buffer;
 use super::layout::{Part, SequenceLayout};
 use super::pool::Pooled;
 use super::port::{Memory, Region, StateMemory};
@@ -19,7 +18,7 @@ struct Mark {
     /// Index of the run.
     run: usize,
     /// As in [`SnapshotPart`].
-    state: Option<Pooled<Buffer<f32>>>,
+    state: Option<Pooled<Vec<f32>>>,
 }
 
 /// The snapshots in the making of a batch.
@@ -31,7 +30,7 @@ impl Marks {
         self.0.clear();
     }
 
-    pub(super) fn push(&mut self, run: usize, state: Option<Pooled<Buffer<f32>>>) {
+    pub(super) fn push(&mut self, run: usize, state: Option<Pooled<Vec<f32>>>) {
         self.0.push(Mark { run, state });
     }
 
@@ -83,7 +82,7 @@ impl Sequences {
     }
 
     /// Memory for a snapshot's state; `None` for models without.
-    pub(super) fn new_state(&self) -> Result<Option<Pooled<Buffer<f32>>>, EngineError> {
+    pub(super) fn new_state(&self) -> Result<Option<Pooled<Vec<f32>>>, EngineError> {
         self.view().new_state()
     }
 

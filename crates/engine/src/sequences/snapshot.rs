@@ -15,7 +15,6 @@ use std::sync::Arc;
 use store::LayerId;
 
 use super::SequenceId;
-use super::buffer::Buffer;
 use super::copies::Marks;
 use super::layout::{Part, SequenceLayout};
 use super::pool::{Pool, Pooled};
@@ -24,7 +23,7 @@ use super::pool::{Pool, Pooled};
 pub const PAGE_TOKENS: usize = kernels::BLOCK_TOKENS;
 
 /// Keys and values of [`PAGE_TOKENS`] positions in every layer that has pages, as [`super::page_rows::PageRows`] says.
-pub(crate) type Page = Buffer<u8>;
+pub(crate) type Page = Vec<u8>;
 
 /// A page of several holders.
 pub(crate) type SharedPage = Arc<Pooled<Page>>;
@@ -39,7 +38,7 @@ pub struct SnapshotPart {
     /// Where everything lies in a page and in the state.
     pub(super) layout: Arc<SequenceLayout>,
     /// What has a fixed size: recurrent states, convolution tails, windows; `None` without such layers.
-    pub(super) state: Option<Arc<Pooled<Buffer<f32>>>>,
+    pub(super) state: Option<Arc<Pooled<Vec<f32>>>>,
 }
 
 impl SnapshotPart {
@@ -67,7 +66,7 @@ impl SnapshotPart {
 
     /// Bytes of its recurrent state.
     pub(crate) fn state_bytes(&self) -> u64 {
-        self.state.as_ref().map_or(0, |state| size_of_val::<[f32]>(state) as u64)
+        self.state.as_ref().map_or(0, |state| size_of_val(state.as_slice()) as u64)
     }
 
     /// Bytes of a page, 0 without any.
@@ -372,7 +371,7 @@ pub(crate) struct BlankPart {
     length: usize,
     pages: Vec<Pooled<Page>>,
     layout: Arc<SequenceLayout>,
-    state: Option<Pooled<Buffer<f32>>>,
+    state: Option<Pooled<Vec<f32>>>,
 }
 
 impl BlankPart {
@@ -384,7 +383,7 @@ impl BlankPart {
         length: usize,
         layout: &Arc<SequenceLayout>,
         pages: &Pool<Page>,
-        state: Option<Pooled<Buffer<f32>>>,
+        state: Option<Pooled<Vec<f32>>>,
     ) -> io::Result<Self> {
         let full = || io::Error::other("no room for another snapshot");
         let taken = (0..layout.pages(length)).map(|_| pages.take().ok_or_else(full));

@@ -124,11 +124,12 @@ impl World {
             pages: 40,
             snapshots: 12,
             ahead: false,
+            stocked: false,
             shares_pages: false,
         };
         let device =
             Device { layout: Arc::clone(layout), memory: HashMap::new(), calls: Vec::new() };
-        let sequences = Sequences::new(Arc::clone(layout), limits, None);
+        let sequences = Sequences::new(Arc::clone(layout), limits);
         Self { sequences, device, texts: HashMap::new() }
     }
 

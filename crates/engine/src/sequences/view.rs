@@ -6,7 +6,6 @@
 use std::io;
 use std::sync::Arc;
 
-use super::buffer::Buffer;
 use super::full;
 use super::layout::SequenceLayout;
 use super::pool::{Pool, Pooled};
@@ -18,7 +17,7 @@ use crate::EngineError;
 pub(crate) struct SequencesView {
     pub(super) layout: Arc<SequenceLayout>,
     pub(super) pages: Pool<Page>,
-    pub(super) states: Pool<Buffer<f32>>,
+    pub(super) states: Pool<Vec<f32>>,
     pub(super) shares_pages: bool,
     pub(super) places: usize,
 }
@@ -47,7 +46,7 @@ impl SequencesView {
     ///
     /// # Errors
     /// There is no room.
-    pub(super) fn new_state(&self) -> Result<Option<Pooled<Buffer<f32>>>, EngineError> {
+    pub(super) fn new_state(&self) -> Result<Option<Pooled<Vec<f32>>>, EngineError> {
         if self.layout.state_values() == 0 {
             return Ok(None);
         }

@@ -154,9 +154,10 @@ impl HostSequences {
             pages: options.pages(),
             snapshots: options.snapshots,
             ahead: options.kv_growth == KvGrowth::Ahead,
+            stocked: false,
             shares_pages: memory.shares_pages(),
         };
-        Self { sequences: Sequences::new(layout, limits, None), memory }
+        Self { sequences: Sequences::new(layout, limits), memory }
     }
 
     /// The owner, and its memory.

@@ -236,7 +236,7 @@ impl CudaBackend {
             })
             .transpose()?;
         Ok(Self {
-            sequences: state::sequences(&sizes, &options),
+            sequences: Sequences::new(Arc::clone(&sizes.layout), state::limits(&options)),
             host_logits: vec![0.0; sizes.logit_rows * sizes.vocabulary],
             wave_turn: Cell::new(0),
             tokens: 0,

@@ -3,10 +3,7 @@
 //! Copies to and from the process's memory wait for the stream before; a prompt does so once a layer for each snapshot
 //! that it is to leave. Regions that lie one after the other are copied as one.
 
-use std::sync::Arc;
-
 use cuda::{CudaError, DeviceBuffer, Span, Stream};
-use store::io::platform::present_pages;
 
 use super::buffers::{Buffers, Sizes};
 use super::compressed_buffers::Compressed;
@@ -15,26 +12,21 @@ use super::windows::Windows;
 use super::{CudaBackend, CudaOptions, Register};
 use crate::EngineError;
 use crate::sequences::{
-    Lender, Lent, Limits, Memory, Region, SequenceId, Sequences, SnapshotPart, StateMemory,
-    Suspended,
+    Limits, Memory, Region, SequenceId, Sequences, SnapshotPart, StateMemory, Suspended,
 };
 
-/// No sequences yet. Snapshots lie in memory whose pages are there. It is not pinned: the driver would do that while
-/// kernels of a step wait for the host.
-pub(super) fn sequences(sizes: &Sizes, options: &CudaOptions) -> Sequences {
-    let lender: Lender = Arc::new(|bytes| {
-        let memory = present_pages(bytes).ok()?;
-        Some(Box::new(memory) as Box<dyn Lent>)
-    });
-    let limits = Limits {
+/// How many sequences and copies of what they have there may be. Memory of copies is not pinned: the driver would do
+/// that while kernels of a step wait for the host.
+pub(super) fn limits(options: &CudaOptions) -> Limits {
+    Limits {
         sequences: options.sequences,
         context: options.context,
         pages: options.snapshot_pages,
         snapshots: options.snapshots,
         ahead: false,
+        stocked: true,
         shares_pages: false,
-    };
-    Sequences::new(Arc::clone(&sizes.layout), limits, Some(lender))
+    }
 }
 
 /// The buffers in which sequences lie, and the stream that copies them.

@@ -82,9 +82,10 @@ impl Places {
             pages: options.snapshot_pages,
             snapshots: options.snapshots,
             ahead: false,
+            stocked: false,
             shares_pages: false,
         };
-        Sequences::new(Arc::clone(&self.layout), limits, None)
+        Sequences::new(Arc::clone(&self.layout), limits)
     }
 
     /// Keys and values of a layer that keeps all positions.

@@ -30,7 +30,6 @@ use {windows as system, windows as family};
 
 use std::fs::{File, FileType, OpenOptions, TryLockError};
 use std::io::{self, Read};
-use std::ops::DerefMut;
 use std::path::Path;
 
 use memmap2::{Mmap, MmapMut};
@@ -279,18 +278,6 @@ pub fn forget_pages(file: &File, offset: u64, length: u64) {
 /// Asks that memory be backed by huge pages.
 pub(crate) fn want_huge_pages(memory: &MmapMut) {
     system::want_huge_pages(memory);
-}
-
-/// So many zeros, of pages that are there, huge ones where the system has some. A device's copy to fresh memory of the
-/// process waits for each of its pages: 63 MiB took 57 ms, to pages that are there 4.8 (H200).
-///
-/// # Errors
-/// The process gets no more memory.
-pub fn present_pages(bytes: usize) -> io::Result<impl DerefMut<Target = [u8]> + Send + Sync> {
-    let mut memory = MmapMut::map_anon(bytes.max(1))?;
-    system::want_huge_pages(&memory);
-    memory.fill(0);
-    Ok(memory)
 }
 
 /// Memory of reserved huge pages.

@@ -2,14 +2,17 @@
 
 use std::ffi::{CString, c_void};
 use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
 use kernels::memory::StableMemory;
 
 use crate::CudaError;
+use crate::attended::Quiet;
 use crate::launch::{Kernel, Unit};
 use crate::pages::{self, RetiredRange};
+use crate::staging::Staging;
 
 /// Oldest architecture that the images hold.
 const OLDEST: (i32, i32) = (7, 5);
@@ -54,6 +57,10 @@ pub(crate) struct Inner {
     info: DeviceInfo,
     /// Memory whose owners are gone, freed with this value.
     retired: Mutex<Vec<Retired>>,
+    /// For copies from and to ordinary memory, once it is open.
+    staging: Mutex<Option<Staging>>,
+    /// Steps of this engine whose kernels may wait for the host.
+    pub(crate) attended: AtomicUsize,
 }
 
 /// Memory without an owner, but that work, graphs and tables of addresses may still name.
@@ -130,6 +137,7 @@ impl Device {
     /// What is missing: a driver, a device of that number, a recent enough one.
     pub fn open(ordinal: usize) -> Result<Self, CudaError> {
         let device = find(ordinal)?;
+        let _quiet = Quiet::begin();
         let name = name_of(device)?;
         let attribute = |which| {
             let mut value = 0;
@@ -173,9 +181,12 @@ impl Device {
                 pages: false,
             },
             retired: Mutex::new(Vec::new()),
+            staging: Mutex::new(None),
+            attended: AtomicUsize::new(0),
         };
         inner.bind()?;
         inner.load()?;
+        inner.staging = Mutex::new(Some(Staging::new()?));
         let (free, total) = inner.memory()?;
         inner.info.free_bytes = free as u64;
         inner.info.total_bytes = total as u64;
@@ -232,6 +243,17 @@ impl Inner {
         self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
     }
 
+    /// What copies from and to ordinary memory, with the context current.
+    pub(crate) fn staged<T>(
+        &self,
+        copy: impl FnOnce(&mut Staging) -> Result<T, CudaError>,
+    ) -> Result<T, CudaError> {
+        self.bind()?;
+        // A copy that panicked has left bytes in halves that the next one overwrites.
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        copy(staging.as_mut().expect("an open device has it"))
+    }
+
     /// Free and total bytes of device memory; zeros when the driver does not answer.
     pub(crate) fn memory(&self) -> Result<(usize, usize), CudaError> {
         let (mut free, mut total) = (0, 0);
@@ -281,6 +303,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        let _quiet = Quiet::begin();
         // SAFETY: handles of our own, not used any more; at the end of a process the driver may be gone already
         // and answers with an error that changes nothing.
         unsafe {
@@ -298,6 +321,9 @@ impl Drop for Inner {
                         result
                     }
                 };
+            }
+            if let Some(staging) = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner) {
+                staging.free();
             }
             for module in self.modules.drain(..) {
                 let _ = sys::cuModuleUnload(module);

@@ -11,6 +11,7 @@
 //! device, reported as [`CudaError::Call`] by a later call; host memory is only reachable where it was pinned for that.
 
 mod abi;
+mod attended;
 mod device;
 mod error;
 pub mod launch;
@@ -19,8 +20,10 @@ mod memory;
 mod pages;
 mod pinned;
 mod saving;
+mod staging;
 mod stream;
 
+pub use attended::Attended;
 pub use device::{Device, DeviceInfo};
 pub use error::CudaError;
 pub use matrix::{ExpertShapes, Matrix};

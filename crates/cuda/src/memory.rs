@@ -116,6 +116,7 @@ impl DeviceBuffer {
     pub fn new(device: &Device, bytes: usize) -> Result<Self, CudaError> {
         device.inner.bind()?;
         let bytes = bytes.max(16);
+        let _quiet = device.inner.quiet();
         let mut address = 0;
         // SAFETY: stores an address, freed with the device.
         let result = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
@@ -126,7 +127,7 @@ impl DeviceBuffer {
         check("cuMemAlloc", result)?;
         let buffer = Self { device: device.clone(), address, bytes, pages: None };
         // SAFETY: the range was allocated above.
-        check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(address, 0, bytes) })?;
+        unsafe { clear(address, bytes) }?;
         Ok(buffer)
     }
 
@@ -150,12 +151,9 @@ impl DeviceBuffer {
     /// The device failed.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), CudaError> {
         inside("bytes written", offset, bytes.len(), 1, self.bytes);
-        self.device.inner.bind()?;
         let to = self.address + offset as u64;
-        // SAFETY: both ranges exist; the call returns when the source has been read.
-        let copied = unsafe { sys::cuMemcpyHtoD_v2(to, bytes.as_ptr().cast(), bytes.len()) };
-        check("cuMemcpyHtoD", copied)?;
-        await_copies()
+        // SAFETY: the buffer has room for them.
+        self.device.inner.staged(|staging| unsafe { staging.write(bytes, to) })
     }
 
     /// Copies bytes from `offset` to the host, once all streams that wrote them were waited for.
@@ -164,11 +162,9 @@ impl DeviceBuffer {
     /// The device failed.
     pub fn read_bytes(&self, offset: usize, bytes: &mut [u8]) -> Result<(), CudaError> {
         inside("bytes of a buffer", offset, bytes.len(), 1, self.bytes);
-        self.device.inner.bind()?;
         let from = self.address + offset as u64;
-        // SAFETY: both ranges exist; the call returns when the bytes are there.
-        let copied = unsafe { sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), from, bytes.len()) };
-        check("cuMemcpyDtoH", copied)
+        // SAFETY: the buffer has them.
+        self.device.inner.staged(|staging| unsafe { staging.read(from, bytes) })
     }
 
     /// Copies f32 values to value `offset` and waits.
@@ -178,12 +174,9 @@ impl DeviceBuffer {
     pub fn write_values(&self, offset: usize, values: &[f32]) -> Result<(), CudaError> {
         let bytes = size_of_val(values);
         inside("values", offset, values.len(), 1, self.bytes / 4);
-        self.device.inner.bind()?;
-        let to = self.address + (offset * 4) as u64;
-        // SAFETY: both ranges exist; the call returns when the source has been read.
-        let copied = unsafe { sys::cuMemcpyHtoD_v2(to, values.as_ptr().cast(), bytes) };
-        check("cuMemcpyHtoD", copied)?;
-        await_copies()
+        // SAFETY: all bytes of the slice.
+        let bytes = unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), bytes) };
+        self.write(offset * 4, bytes)
     }
 
     /// Copies f32 values from value `offset` to the host, once all streams that wrote them were waited for.
@@ -193,17 +186,21 @@ impl DeviceBuffer {
     pub fn read(&self, offset: usize, values: &mut [f32]) -> Result<(), CudaError> {
         let bytes = size_of_val(values);
         inside("values", offset, values.len(), 1, self.bytes / 4);
-        self.device.inner.bind()?;
-        let from = self.address + (offset * 4) as u64;
-        // SAFETY: both ranges exist; any bits are an f32; the call returns when they are there.
-        let copied = unsafe { sys::cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), from, bytes) };
-        check("cuMemcpyDtoH", copied)
+        // SAFETY: all bytes of the slice; any bits are an f32.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), bytes) };
+        self.read_bytes(offset * 4, bytes)
     }
 }
 
-/// Waits for copies that a call has only staged: streams of ours do not wait for the default one, which carries them.
-fn await_copies() -> Result<(), CudaError> {
-    // SAFETY: null is the default stream.
+/// Sets device memory to zero, and waits: the driver only queues that, behind nothing and before nothing of any stream
+/// of ours, and it would come after bytes that are copied there next.
+///
+/// # Safety
+/// The device has as many bytes at `address`. The context is current.
+pub(crate) unsafe fn clear(address: u64, bytes: usize) -> Result<(), CudaError> {
+    // SAFETY: the caller's promise.
+    check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(address, 0, bytes) })?;
+    // SAFETY: null is the default stream, in which that is.
     check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) })
 }
 
@@ -239,6 +236,7 @@ impl Registration {
     /// The driver refused, usually for want of memory that may be locked.
     pub fn new(device: &Device, owner: Arc<dyn StableMemory>) -> Result<Self, CudaError> {
         device.inner.bind()?;
+        let _quiet = device.inner.quiet();
         let (host, bytes) = owner.range();
         let host: *mut c_void = host.cast_mut().cast();
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;

@@ -10,7 +10,7 @@
 use cudarc::driver::sys;
 
 use crate::device::{Retired, check};
-use crate::memory::DeviceBuffer;
+use crate::memory::{DeviceBuffer, clear};
 use crate::{CudaError, Device};
 
 /// Bytes of a page: what every device of compute capability 7.5 and later allocates at least.
@@ -69,6 +69,7 @@ pub(crate) fn serves(ordinal: i32) -> bool {
 
 fn create(device: &Device, bytes: usize) -> Result<u64, CudaError> {
     device.inner.bind()?;
+    let _quiet = device.inner.quiet();
     let mut handle = 0;
     let properties = properties(device.info().ordinal as i32);
     // SAFETY: stores a handle, released by its owner; the structure is ours.
@@ -103,6 +104,7 @@ impl DevicePage {
 impl Drop for DevicePage {
     fn drop(&mut self) {
         let _ = self.device.inner.bind();
+        let _quiet = self.device.inner.quiet();
         // SAFETY: the handle is this value's, and mapped nowhere.
         let _ = unsafe { sys::cuMemRelease(self.handle) };
     }
@@ -118,6 +120,7 @@ impl DeviceBuffer {
         let reserved = bytes.max(1).next_multiple_of(PAGE_BYTES);
         assert!(solid <= reserved && solid.is_multiple_of(PAGE_BYTES), "whole pages in the range");
         device.inner.bind()?;
+        let _quiet = device.inner.quiet();
         let mut address = 0;
         // SAFETY: stores an address, given back with the device.
         let result = unsafe { sys::cuMemAddressReserve(&mut address, reserved, 0, 0, 0) };
@@ -133,7 +136,7 @@ impl DeviceBuffer {
             check("cuMemMap", unsafe { sys::cuMemMap(address, solid, 0, handle, 0) })?;
             allow(device, address, solid)?;
             // SAFETY: the range was mapped above.
-            check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(address, 0, solid) })?;
+            unsafe { clear(address, solid) }?;
         }
         Ok(buffer)
     }
@@ -166,6 +169,7 @@ impl DeviceBuffer {
             return Ok(());
         }
         device.inner.bind()?;
+        let _quiet = device.inner.quiet();
         for (index, page) in (first..).zip(new) {
             let address = self.page_address(index);
             let places = self.pages.as_mut().map(|pages| &mut pages.handles);
@@ -190,6 +194,7 @@ impl DeviceBuffer {
     /// When there is none.
     pub fn unmap(&mut self, index: usize) -> Result<DevicePage, CudaError> {
         self.device.inner.bind()?;
+        let _quiet = self.device.inner.quiet();
         let address = self.page_address(index);
         let place = self.pages.as_mut().and_then(|pages| pages.handles.get_mut(index));
         let place = place.expect("a place of ours");

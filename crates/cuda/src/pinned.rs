@@ -79,6 +79,7 @@ impl<T: Word> PinnedBuffer<T> {
         device.inner.bind()?;
         // The driver refuses an allocation of nothing.
         let bytes = length.saturating_mul(size_of::<T>()).max(16);
+        let _quiet = device.inner.quiet();
         let mut host: *mut c_void = std::ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: stores an address, freed with the device.

@@ -135,6 +135,7 @@ impl Stream {
         let mut graph = std::ptr::null_mut();
         // SAFETY: stores a handle, destroyed below.
         check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.handle, &mut graph) })?;
+        let _quiet = self.device.inner.quiet();
         let mut handle = std::ptr::null_mut();
         // SAFETY: the graph is complete; the executable one does not refer to it.
         let (made, destroyed) = unsafe {
@@ -329,6 +330,7 @@ impl Drop for Graph {
         // SAFETY: our handle. A failure here was reported before.
         unsafe {
             let _ = self.device.inner.bind();
+            let _quiet = self.device.inner.quiet();
             let _ = sys::cuGraphExecDestroy(self.handle);
         }
     }

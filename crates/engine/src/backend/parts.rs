@@ -71,6 +71,9 @@ pub trait LayerBorder {
     fn residual_ahead(&mut self) -> Option<Crossing> {
         None
     }
+    /// Serves the step that runs until it has ended, on the device with the last layers: its thread has nothing else to
+    /// do, and kernels that wait for it hold up other engines of the process. The next operation tells of a failure.
+    fn await_step(&mut self) {}
 }
 
 /// Choosing of next tokens on the device: only what is chosen from, or the choice, crosses the bus.

@@ -1,6 +1,6 @@
 //! Steps that a stage begins while the stage before computes them. A stage that has nothing else to do does all that
 //! needs no residual, and a device that can wait for another has the whole step queued behind it: no thread is between
-//! them.
+//! them. The last stage serves its step before anything is asked of it.
 //!
 //! It changes no bit, and what fails is known as before: a step that the stage before ends with a failure is given up
 //! here, and its sequences are undefined.
@@ -24,6 +24,16 @@ pub(super) enum Ahead {
 }
 
 impl Worker {
+    /// Serves the last stage's step before anything is asked of it.
+    pub(super) fn await_step(&mut self) {
+        if self.holds.is_some() {
+            _ = self.guarded(&[], |it| {
+                it.fittings.backend.await_step();
+                Ok(())
+            });
+        }
+    }
+
     /// All layers of a step that was begun; a device that computes it by itself has it under way then. What comes of
     /// that the next stage may await.
     pub(super) fn compute(&mut self, order: &Arc<Order>) -> Result<(), (usize, Failure)> {

@@ -116,11 +116,7 @@ impl Worker {
     /// Works until no thread can send anything any more.
     pub(super) fn run(mut self) {
         loop {
-            if let Some(message) = self.deferred.pop_front() {
-                self.take(message);
-                continue;
-            }
-            match self.fittings.inbox.try_recv() {
+            match self.deferred.pop_front().map_or_else(|| self.fittings.inbox.try_recv(), Ok) {
                 Ok(message) => {
                     self.take(message);
                     continue;
@@ -131,6 +127,7 @@ impl Worker {
             if self.work() {
                 continue;
             }
+            self.await_step();
             let Ok(message) = self.receive() else { return };
             self.take(message);
         }

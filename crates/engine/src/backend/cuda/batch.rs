@@ -138,7 +138,7 @@ impl CudaBackend {
     pub(super) fn settle(&mut self) -> Result<(), EngineError> {
         self.finish_step()?;
         self.stream.wait()?;
-        self.steps.unended = false;
+        self.forget_batch();
         self.failure.take().map_or(Ok(()), |error| Err(error.into()))
     }
 }

@@ -15,7 +15,7 @@ use crate::EngineError;
 use crate::backend::Crossing;
 
 /// Where a step's residual stream lies once the event has happened.
-struct Landing {
+pub(super) struct Landing {
     residual: PinnedBuffer<f32>,
     there: Event,
 }
@@ -32,22 +32,25 @@ pub(super) struct Crossings {
 }
 
 impl CudaBackend {
-    /// Queues the copy of what the step leaves, behind its graph.
-    pub(super) fn queue_leaving(&mut self) -> Result<(), CudaError> {
-        let from = self.register(Register::Residual);
+    /// Where the step that comes will leave its residual. Before the step: the driver would pin memory once its kernels
+    /// have ended, which may wait for this thread.
+    pub(super) fn free_landing(&mut self) -> Result<Arc<Landing>, CudaError> {
+        let length = self.register(Register::Residual).len();
         self.crossings.leaving = None;
-        let free =
-            |it: &&Arc<Landing>| Arc::strong_count(it) == 1 && it.residual.len() >= from.len();
-        let landing = match self.crossings.landings.iter().find(free) {
-            Some(landing) => Arc::clone(landing),
-            None => {
-                let device = self.stream.device();
-                let residual = PinnedBuffer::new(device, self.sizes.crossing())?;
-                let made = Arc::new(Landing { residual, there: Event::new(device)? });
-                self.crossings.landings.push(Arc::clone(&made));
-                made
-            }
-        };
+        let free = |it: &&Arc<Landing>| Arc::strong_count(it) == 1 && it.residual.len() >= length;
+        if let Some(landing) = self.crossings.landings.iter().find(free) {
+            return Ok(Arc::clone(landing));
+        }
+        let device = self.stream.device();
+        let residual = PinnedBuffer::new(device, self.sizes.crossing())?;
+        let made = Arc::new(Landing { residual, there: Event::new(device)? });
+        self.crossings.landings.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Queues the copy of what the step leaves, behind its graph.
+    pub(super) fn queue_leaving(&mut self, landing: Arc<Landing>) -> Result<(), CudaError> {
+        let from = self.register(Register::Residual);
         self.stream.copy(from, landing.residual.span(0, from.len()))?;
         landing.there.record(&self.stream)?;
         self.crossings.leaving = Some(landing);

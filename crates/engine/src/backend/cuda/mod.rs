@@ -14,6 +14,7 @@
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod ahead;
+mod attend;
 mod batch;
 mod buffers;
 mod chunk;
@@ -443,6 +444,10 @@ impl LayerBorder for CudaBackend {
 
     fn residual_ahead(&mut self) -> Option<Crossing> {
         self.leaving_ahead()
+    }
+
+    fn await_step(&mut self) {
+        self.serve_unasked();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Steps of a few tokens: capture once, replay, serve what is missing, await the end.
 
 use cuda::launch::{self, ExpertStep, FROM_COPY, Routing, SharedExpert, StepInput};
-use cuda::{CudaError, Device, Event, Graph, PinnedBuffer, Span};
+use cuda::{Attended, CudaError, Device, Event, Graph, PinnedBuffer, Span};
 use store::cache::Held;
 use store::{ExpertId, LayerId};
 
@@ -25,12 +25,16 @@ pub(super) struct Steps {
     done: Event,
     /// A step runs whose end was not awaited.
     running: bool,
+    /// What a step has met that was awaited before anything was asked of it.
+    pub(super) failed: Option<EngineError>,
+    /// Kept while kernels of the batch may wait for the host.
+    pub(super) attended: Option<Attended>,
     /// Work of a batch was queued and its end was not awaited: if the next batch begins so, this one was given up.
     pub(super) unended: bool,
     /// The rows for which the last step computed logits, all of its tokens or none.
     head_rows: usize,
     /// Next word of the request ring.
-    taken: usize,
+    pub(super) taken: usize,
     /// Replaced logits of the next step lie in this half of the pinned buffer, for this many tokens.
     prepared: Option<(usize, usize)>,
     half: usize,
@@ -51,6 +55,8 @@ impl Steps {
             head: None,
             done: Event::new(device)?,
             running: false,
+            failed: None,
+            attended: None,
             unended: false,
             head_rows: 0,
             taken: 0,
@@ -167,6 +173,9 @@ impl CudaBackend {
             self.mode = Mode::Replay;
         } else if self.steps.head.is_some() || !self.sizes.ends() {
             self.mode = Mode::Due;
+        }
+        if self.mode == Mode::Eager {
+            self.attend();
         }
         Ok(())
     }
@@ -354,6 +363,8 @@ impl CudaBackend {
         }
         // What a recorded step copies has to be there; until now the host had other work.
         self.fill_rows()?;
+        let leaving = if self.sizes.ends() { None } else { Some(self.free_landing()?) };
+        self.attend();
         if self.mode == Mode::Replay
             && let Some(graph) = &self.steps.graphs[self.tokens]
         {
@@ -363,8 +374,8 @@ impl CudaBackend {
         if let Some(error) = self.failure.take() {
             return Err(error.into());
         }
-        if !self.sizes.ends() {
-            self.queue_leaving()?;
+        if let Some(landing) = leaving {
+            self.queue_leaving(landing)?;
         }
         self.steps.done.record(&self.stream)?;
         self.steps.running = true;
@@ -387,12 +398,13 @@ impl CudaBackend {
             drop(self.stream.end_capture());
         }
         if !std::mem::take(&mut self.steps.running) {
-            return Ok(());
+            return self.steps.failed.take().map_or(Ok(()), Err);
         }
+        let is_served = self.is_served();
         let steps = &mut self.steps;
         let pinned = &self.buffers.pinned;
         let residency = &mut self.experts.residency;
-        let served = if residency.can_miss() || self.prefetch.is_some() {
+        let served = if is_served {
             let (slots, server) = residency.serving();
             let mut port = Port {
                 ring: &pinned.ring,
@@ -408,7 +420,11 @@ impl CudaBackend {
             self.stream.wait().map(|()| 0).map_err(EngineError::from)
         };
         protocol::forget_answers(pinned.answers.words(), residency.answered());
-        steps.unended = served.is_err();
+        if served.is_ok() {
+            self.forget_batch();
+        } else {
+            self.steps.unended = true;
+        }
         self.check_status(served)?;
         let residency = &mut self.experts.residency;
         if residency.can_move() {
@@ -457,21 +473,6 @@ impl CudaBackend {
         let place = self.tokens + token;
         let position = pinned.inputs.collect(place..place + 1).next().unwrap_or(0) as usize;
         Err(EngineError::NotFinite { position })
-    }
-
-    /// Ends what a batch has left that was given up half-way: its kernels may still wait for records, and what they ask
-    /// for or say concerns no batch now. The next batch would overwrite what they read, and take their requests and
-    /// their end for its own.
-    pub(super) fn end_given_up(&mut self) -> Result<(), EngineError> {
-        if !std::mem::take(&mut self.steps.unended) {
-            return Ok(());
-        }
-        let pinned = &self.buffers.pinned;
-        protocol::give_up(pinned.status.words());
-        let ended = self.stream.wait();
-        while protocol::take_request(pinned.ring.words(), &mut self.steps.taken) != 0 {}
-        let _ = protocol::outcome(Ok(()), pinned.status.words());
-        Ok(ended?)
     }
 
     /// Logits of the given tokens into `buffers.logits`, and the most likely ones into pinned memory.

@@ -216,10 +216,10 @@ impl Sizes {
         (self.trunk + self.routed) / speeds.token
     }
 
-    /// Seconds of a token that finds so many of its experts. Memory and disk take turns by layers: a layer's experts are
-    /// known when its mixer has been computed, and the next layer waits for them. What overlaps are a layer's own
-    /// experts: those that are there are computed while the others are read. Of the 35B shape with 86 % of the uses found
-    /// 14 of 54 to 80 ms of paced reads passed so (two cores).
+    /// Seconds of a token that finds so many of its experts. Memory and disk take turns by layers: a layer's experts
+    /// are known when its mixer has been computed, and the next layer waits for them. What overlaps are a layer's own
+    /// experts: those that are there are computed while the others are read. Of the 35B shape with 86 % of the uses
+    /// found 14 of 54 to 80 ms of paced reads passed so (two cores).
     pub(super) fn turns(&self, speeds: &Speeds, hits: f64) -> f64 {
         let missed = 1.0 - hits;
         // The share of layers that wait for any.

@@ -355,8 +355,8 @@ mod tests {
         near(1.0 / rate(&[small], false).token(), 247.0);
     }
 
-    /// Rows of docs/benchmarks.md, 35B shape on two cores in 3, 4, 5.4 and 6 GiB, and in memory that holds all. Visits of
-    /// one, two and three records took 0.58, 1.19 and 1.70 ms of that machine's disk (docs/experiments.tsv, 778bb06):
+    /// Rows of docs/benchmarks.md, 35B shape on two cores in 3, 4, 5.4 and 6 GiB, and in memory that holds all. Visits
+    /// of one, two and three records took 0.58, 1.19 and 1.70 ms of that machine's disk (docs/experiments.tsv, 778bb06):
     /// what `plan` measured there, into ordinary pages, was 1.5 to 4.2 GB/s, and none of it holds for all rows.
     #[test]
     fn rows_of_a_processor_are_what_the_formula_says() {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     /// Two cores of another host (products of one token at 30 GB/s), reads paced without bursts (`bench/pace.c`), by
-    /// slots and GB/s: one process (`flashmoe bench`, `bench/disks.py`), and two that were cut at 18 (`bench/disks.py`).
+    /// slots and GB/s: one process (`flashmoe bench`, `bench/disks.py`), and two that were cut at 18 (the latter).
     #[test]
     fn rows_of_paced_disks_are_what_the_formula_says() {
         let shape = shape(false);

@@ -356,8 +356,8 @@ mod tests {
     }
 
     /// Rows of docs/benchmarks.md, 35B shape on two cores in 3, 4, 5.4 and 6 GiB, and in memory that holds all. Visits
-    /// of one, two and three records took 0.58, 1.19 and 1.70 ms of that machine's disk (docs/experiments.tsv, 778bb06):
-    /// what `plan` measured there, into ordinary pages, was 1.5 to 4.2 GB/s, and none of it holds for all rows.
+    /// of one, two and three records took 0.58, 1.19 and 1.70 ms of that disk (docs/experiments.tsv, 778bb06): what
+    /// `plan` measured there, into ordinary pages, was 1.5 to 4.2 GB/s, and none of it holds for all rows.
     #[test]
     fn rows_of_a_processor_are_what_the_formula_says() {
         let disk = 1.769e6 * 6.0 / (0.58 + 1.19 + 1.70) * 1e3;

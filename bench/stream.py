@@ -115,10 +115,12 @@ def read_rate(path, record):
 
     def read(thread):
         # On huge pages, as slots lie: into ordinary ones a drive gives half as much, or less.
-        file, memory = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, record + 2 * HUGE)
+        file, private = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, record + 2 * HUGE, flags=private)
         memory.madvise(mmap.MADV_HUGEPAGE)
         first = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % HUGE
         buffer = memoryview(memory)[first : first + record]
+        buffer[:] = bytes(record)
         draw = random.Random(thread + time.monotonic_ns())
         while time.monotonic() - start < SECONDS:
             counts[thread] += os.preadv(file, [buffer], draw.randrange(places) * record)

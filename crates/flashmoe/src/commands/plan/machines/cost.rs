@@ -382,12 +382,14 @@ mod tests {
             let is_first = layers.start == 0;
             shape.cost(&layers, &room, is_first).expect("it fits")
         };
-        for (slots, disk, measured) in [
+        let rows = [
             (786.0, 0.7e9, 2.29),
             (785.0, 0.7e9, 2.40),
+            (951.0, 0.7e9, 2.59),
             (2402.0, 1.0e9, 7.54),
             (2402.0, 1.5e9, 9.55),
-        ] {
+        ];
+        for (slots, disk, measured) in rows {
             near(1.0 / cost(0..40, slots, disk, None).token, measured);
         }
         let second = cost(18..40, 1062.0, 0.7e9, Some((10e9, 15e-6)));

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use engine::backend::{cuda, gpu};
-use kernels::format::{Encoding, FloatType, Matrix};
+use kernels::format::{Encoding, FloatType, Matrix, MatrixError};
+use store::arena::{HugePages, PAGE_BYTES, SlotArena};
 use store::format::Checkpoint;
 use store::io::platform::{FileExt, Links, open_regular};
 use store::split_mix::SplitMix64;
@@ -24,6 +25,9 @@ pub(crate) struct Speeds {
     pub(crate) disk: f64,
     /// The memory that computes: the GPU's, else RAM as the plan's threads read it.
     pub(crate) memory: f64,
+    /// Matrices as products of one token read them on the processor: less than memory gives where unpacking takes
+    /// longer than reading.
+    pub(crate) token: f64,
     /// From RAM to the GPU, where one computes.
     pub(crate) bus: Option<f64>,
     /// Operations of products of a chunk's tokens per second on the processor; zero where a GPU computes.
@@ -64,8 +68,10 @@ impl Speeds {
         Ok(match plan.device() {
             None => {
                 let memory = kernels::probe::read_bandwidth(plan.threads);
-                let [compute, short] = products(plan)?;
-                Self { disk, memory, bus: None, compute, short }
+                let compute = threads(plan)?;
+                let token = passing(plan, &compute)?.min(memory);
+                let [compute, short] = products(plan, &compute)?;
+                Self { disk, memory, token, bus: None, compute, short }
             }
             Some(device) => {
                 let (memory, bus) = match &device.portable {
@@ -80,7 +86,7 @@ impl Speeds {
                         (found.memory, found.bus)
                     }
                 };
-                Self { disk, memory, bus: Some(bus), compute: 0.0, short: 0.0 }
+                Self { disk, memory, token: memory, bus: Some(bus), compute: 0.0, short: 0.0 }
             }
         })
     }
@@ -94,9 +100,9 @@ impl Speeds {
         let [compute, short] = match (plan.device(), compute) {
             (Some(_), _) => [0.0; 2],
             (None, Some(compute)) => [compute; 2],
-            (None, None) => products(plan)?,
+            (None, None) => products(plan, &threads(plan)?)?,
         };
-        Ok(Self { disk, memory, bus, compute, short })
+        Ok(Self { disk, memory, token: memory, bus, compute, short })
     }
 }
 
@@ -113,22 +119,79 @@ const PRODUCT_WORK: usize = 200_000_000;
 const PRODUCT_TIME: Duration = Duration::from_millis(if ROUGHLY { 20 } else { 400 });
 const PRODUCT_RUNS: usize = 9;
 
-/// Operations per second of 4-bit products of the size of the model's experts, with as many tokens as one of them gets
-/// of a chunk and of a short prompt.
-fn products(plan: &Plan) -> Result<[f64; 2]> {
+/// The plan's threads.
+fn threads(plan: &Plan) -> Result<kernels::Compute> {
     let options = kernels::ComputeOptions {
         threads: plan.threads,
         arithmetic: crate::plan::arithmetic(plan.arguments.arithmetic),
         isa: kernels::Isa::Auto,
     };
-    let compute = kernels::Compute::new(options).map_err(|it| Failure::usage(it.to_string()))?;
+    Ok(kernels::Compute::new(options).map_err(|it| Failure::usage(it.to_string()))?)
+}
+
+/// Bytes of different matrices that products of one token pass: more than any cache holds.
+const PASSED_BYTES: usize = if ROUGHLY { 16 } else { 256 } << 20;
+
+/// Bytes per second of products of one token with matrices of the model's experts, as many at a time as it uses of a
+/// layer. Encodings that are not in groups are read about as fast as memory gives them.
+fn passing(plan: &Plan, compute: &kernels::Compute) -> Result<f64> {
+    let expert = plan.checkpoint.experts.iter().flatten().next();
+    let Some(shape) = expert.map(|it| it.shapes[0]) else { return Ok(f64::INFINITY) };
+    let (encoding, rows, columns) = (shape.encoding, shape.rows, shape.columns);
+    if !matches!(encoding, Encoding::Affine { .. }) {
+        return Ok(f64::INFINITY);
+    }
+    let (weight, scales) =
+        (rows * encoding.weight_row_bytes(columns), rows * encoding.scale_row_bytes(columns));
+    let each = weight + 2 * scales;
+    let bytes = PASSED_BYTES.div_ceil(each) * each;
+    let arena = SlotArena::new(1, bytes.next_multiple_of(PAGE_BYTES), HugePages::Transparent)
+        .map_err(Failure::io)?;
+    if let Some(mut slot) = arena.writer(0) {
+        // As `product` has them: no scale is so small that it takes a processor longer.
+        slot.take(bytes).as_mut_slice().fill(0x3c);
+    }
+    let Some(pool) = arena.reader(0) else { return Ok(f64::INFINITY) };
+    let pool = &pool.bytes()[..bytes];
+    let x: Vec<f32> = (0..columns).map(|i| (i as f32).sin()).collect();
+    let mut prepared = kernels::Activations::with_capacity(1, columns);
+    compute.prepare(&x, columns, &[encoding], &mut prepared);
+    let mut out = vec![0.0; plan.backend.top_k.max(1) * rows];
+    let (mut best, mut runs, began) = (f64::INFINITY, 0, Instant::now());
+    while runs < PRODUCT_RUNS || began.elapsed() < PRODUCT_TIME {
+        let started = Instant::now();
+        for used in pool.chunks(plan.backend.top_k.max(1) * each) {
+            let jobs = used.chunks_exact(each).zip(out.chunks_exact_mut(rows));
+            let jobs = jobs.map(|(bytes, out)| {
+                let (bytes, [scale, bias]) = planes(bytes, weight, scales);
+                let matrix = Matrix::new(encoding, rows, columns, bytes, scale, bias)?;
+                Ok(kernels::MatmulJob { matrix, x: &prepared, tokens: kernels::Tokens::All, out })
+            });
+            let jobs: Result<Vec<_>, MatrixError> = jobs.collect();
+            compute.matmul(&mut jobs.map_err(|error| Failure::Run(error.into()))?);
+        }
+        best = best.min(started.elapsed().as_secs_f64());
+        runs += 1;
+    }
+    Ok(pool.len() as f64 / best.max(1e-9))
+}
+
+/// A matrix in groups: its weights, its scales and its biases.
+fn planes(bytes: &[u8], weight: usize, scales: usize) -> (&[u8], [&[u8]; 2]) {
+    let (weights, rest) = bytes.split_at(weight);
+    (weights, [&rest[..scales], &rest[scales..]])
+}
+
+/// Operations per second of 4-bit products of the size of the model's experts, with as many tokens as one of them gets
+/// of a chunk and of a short prompt.
+fn products(plan: &Plan, compute: &kernels::Compute) -> Result<[f64; 2]> {
     let chunk = plan.backend.batch_tokens;
     let given = [chunk, chunk.min(SHORT_PROMPT)].map(|tokens| {
         let tokens = tokens * plan.backend.top_k / plan.config.moe.experts.max(1);
         tokens.clamp(1, PRODUCT_TOKENS)
     });
-    let long = product(plan, &compute, given[0])?;
-    let short = if given[1] == given[0] { long } else { product(plan, &compute, given[1])? };
+    let long = product(plan, compute, given[0])?;
+    let short = if given[1] == given[0] { long } else { product(plan, compute, given[1])? };
     Ok([long, short])
 }
 
@@ -242,19 +305,21 @@ fn read_randomly(
     };
     let handle =
         opened.map_err(Failure::io).with_context(|| format!("cannot read {}", path.display()))?;
+    // Where an engine's records land: a drive gives ordinary pages half of what it gives such slots, or less.
+    let arena =
+        SlotArena::new(DISK_THREADS, record, HugePages::Transparent).map_err(Failure::io)?;
     let started = Instant::now();
-    let read = |seed: u64| {
-        // Direct reads need an aligned buffer: take the aligned part of a larger one.
-        let mut buffer = vec![0u8; record + alignment];
-        let start = buffer.as_ptr().align_offset(alignment);
-        let (mut random, mut bytes) = (SplitMix64(seed), 0u64);
+    let read = |thread: usize| {
+        let Some(mut slot) = arena.writer(thread) else { return 0 };
+        let mut target = slot.take(record);
+        let (mut random, mut bytes) = (SplitMix64(thread as u64 + 1), 0u64);
         while started.elapsed() < DISK_TIME {
             let mut offset = random.next_u64() % places * record as u64;
             if offset.is_multiple_of(LARGE_PAGE as u64) {
                 // At a multiple of the alignment asked for and of no greater one.
                 offset += (alignment % LARGE_PAGE) as u64;
             }
-            match handle.read_at(&mut buffer[start..start + record], offset) {
+            match handle.read_at(target.as_mut_slice(), offset) {
                 Ok(0) => break,
                 Ok(count) => bytes += count as u64,
                 Err(_) => break,
@@ -263,14 +328,9 @@ fn read_randomly(
         bytes
     };
     let bytes: u64 = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..DISK_THREADS as u64)
-            .map(|thread| {
-                scope.spawn({
-                    let read = &read;
-                    move || read(thread + 1)
-                })
-            })
-            .collect();
+        let read = &read;
+        let threads: Vec<_> =
+            (0..DISK_THREADS).map(|thread| scope.spawn(move || read(thread))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
     });
     let speed = bytes as f64 / started.elapsed().as_secs_f64();

@@ -261,7 +261,8 @@ pub(crate) struct PlanArguments {
     pub(crate) model: ModelArguments,
     /// Plan for another machine, without measuring this one: `ram=64G,disk=7,memory=936,vram=24G,bus=25` (sizes; GB/s
     /// of the disk at random records, of the memory that computes, and of the bus to the GPU). Without `vram` and `bus`
-    /// the processor computes; `compute` (billions of operations a second) is this machine's where it is left out
+    /// the processor computes, `memory` is what `plan` there says of products of one token; `compute` (billions of
+    /// operations a second) is this machine's where it is left out
     #[arg(long, value_name = "SIZES")]
     pub(crate) machine: Option<AssumedMachine>,
     /// Cut the layers over the machines of this file, each with its `has` (as of --machine), and say how fast that is

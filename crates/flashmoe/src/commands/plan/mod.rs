@@ -195,6 +195,7 @@ fn as_json(
         "trunk_bytes_per_token": plan.trunk_bytes_per_token(),
         "disk_bytes_per_s": speeds.disk,
         "memory_bytes_per_s": speeds.memory,
+        "token_bytes_per_s": speeds.token,
         "bus_bytes_per_s": speeds.bus,
         "operations_per_s": speeds.compute,
         "load": load,

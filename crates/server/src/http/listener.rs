@@ -27,7 +27,7 @@ use super::options::{Limits, ServeError, ServeOptions};
 use super::tls::{Tls, TlsStream};
 use crate::log::Level;
 use crate::registry::Models;
-use crate::work::{Loading, Worker};
+use crate::work::{Failing, Loading, Worker};
 
 /// Threads that serve connections. The engine has the others.
 const SERVING_THREADS: usize = 2;
@@ -174,7 +174,8 @@ impl Server {
         let ended = watch::Sender::new(false);
         let mut drained = std::pin::pin!(drain(Arc::clone(&app), self.stop.subscribe(), limits));
         let mut log_due = tokio::time::interval(LOG_INTERVAL);
-        let mut broken = None;
+        // Whether the stop was asked for, and not for want of an engine.
+        let (mut broken, mut asked) = (None, true);
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -184,7 +185,7 @@ impl Server {
                     app.tell_log();
                     if broken.is_none() && app.broken().is_some() {
                         broken = app.broken();
-                        self.stop.send_replace(true);
+                        asked = self.stop.send_replace(true);
                     }
                     continue;
                 }
@@ -226,7 +227,12 @@ impl Server {
         drop(listener);
         ended.send_replace(true);
         end(&app, &room, connections).await;
-        broken.map_or(Ok(()), |failing| Err(ServeError::of(failing)))
+        match broken.or_else(|| app.broken()) {
+            // Where all processes of a group are stopped at a time, stages may be gone first.
+            Some(Failing::StageLost) if asked => Ok(()),
+            Some(failing) => Err(ServeError::of(failing)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -273,7 +279,10 @@ async fn drain(app: Arc<App>, mut stop: watch::Receiver<bool>, limits: Limits) {
     if !delay.is_zero() && app.broken().is_none() {
         let line = format!("stopping: new work is taken for {} s more", delay.as_secs_f64());
         app.say(Level::Info, &line);
-        tokio::time::sleep(delay).await;
+        let until = tokio::time::Instant::now() + delay;
+        while tokio::time::Instant::now() < until && app.broken().is_none() {
+            tokio::time::sleep_until((tokio::time::Instant::now() + DRAIN_PAUSE).min(until)).await;
+        }
     }
     app.drain(Phase::Closed);
     let end = tokio::time::Instant::now() + limits.grace;

@@ -208,8 +208,10 @@ fn ends(breaks_in_drain: bool, delay: Duration) -> (Duration, Result<(), ServeEr
 /// Both the stop and the broken engine end the server: the second of them must not wait for the first.
 #[test]
 fn an_engine_that_breaks_while_the_server_drains_does_not_stop_its_end() {
-    let (_, result) = ends(true, Duration::from_secs(4));
-    assert!(matches!(result, Err(ServeError::StageLost)), "{result:?}");
+    let (took, result) = ends(true, Duration::from_secs(40));
+    // It was asked to end, and has.
+    assert!(result.is_ok(), "{result:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
 #[test]

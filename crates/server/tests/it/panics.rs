@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine_support::{Outcome, Setting, ask, collect, conversation, job, wait_until, worker};
+use engine_support::{Outcome, Setting, TINY, ask, collect, conversation, job, wait_until, worker};
 use faulty::{Trip, When};
 use server::work::{
     DiskOptions, EngineWorker, Failing, JobError, Loading, Refusal, Ticket, Worker,
@@ -279,7 +279,7 @@ const QUESTIONS: [&str; 4] = ["sequences", "rules", "check_files", "counters"];
 #[test]
 fn a_panic_at_any_operation_of_a_gpu_ends_every_job_and_takes_no_more() {
     let trip = Arc::new(Trip::default());
-    let setting = Setting { context: 512, ..setting(&trip, None) };
+    let setting = Setting { context: 512, ..setting(&trip, Some(TINY)) };
     let start = || {
         let (engine, _) = engine(&setting)?;
         Some(engine_support::start(engine, &setting))

@@ -132,10 +132,15 @@ fn opened(folder: &Path) -> (Checkpoint, ModelConfig) {
     (checkpoint, config)
 }
 
+/// Where the model of the setting lies, without a head of its own.
+pub(crate) fn folder_of(setting: &Setting) -> PathBuf {
+    let golden = |case| demo().join("../../tests/golden").join(case).join("model");
+    setting.golden.map_or_else(demo, golden)
+}
+
 /// A worker over the model of the setting.
 pub(crate) fn worker(setting: &Setting) -> EngineWorker {
-    let golden = |case| demo().join("../../tests/golden").join(case).join("model");
-    let folder = setting.golden.map_or_else(demo, golden);
+    let folder = folder_of(setting);
     // Read into memory below: the folder may go.
     let joined = tempfile::tempdir().unwrap();
     let (mut checkpoint, mut config) = match setting.head {

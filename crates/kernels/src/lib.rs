@@ -52,8 +52,8 @@ pub use rounded::{decode_fp4, encode_fp4, fp4_bytes, hadamard, round_fp4};
 
 /// An array of what `value` gives for each index.
 ///
-/// In kernels it stands for `array::map` and `array::from_fn`: those are functions without a kernel's instruction set, so
-/// that their closures, which have it, stay calls in the innermost loop where the compiler does not happen to inline all
+/// In kernels it stands for `array::map` and `array::from_fn`. Those are functions without a kernel's instruction set:
+/// their closures, which have it, stay calls in the innermost loop where the compiler does not happen to inline all
 /// layers of them (a third of a prompt's time).
 #[inline(always)]
 pub(crate) fn each<const N: usize, T: Copy>(mut value: impl FnMut(usize) -> T) -> [T; N] {

@@ -37,8 +37,8 @@ impl Machine {
         Some(Self { driver: lavapipe()?, cache: tempfile::tempdir().unwrap() })
     }
 
-    /// What Mesa compiles is kept where other tests have it: thirteen seconds of a processor for a check of all kernels,
-    /// three with them.
+    /// What Mesa compiles is kept where other tests have it: a check of all kernels takes thirteen seconds of a
+    /// processor, with them three.
     fn compiled() -> Option<PathBuf> {
         let own = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         own.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))

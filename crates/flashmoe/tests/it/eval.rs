@@ -67,7 +67,7 @@ fn a_model_does_not_diverge_from_itself_and_does_with_fewer_experts() {
     }
     assert_eq!(same["documents"], json!(documents));
     let perplexity = |value: &Value| value["perplexity"].as_f64().unwrap();
-    assert!(perplexity(&same["answers"]) < 1.2 && perplexity(&same["all"]) < 3.0, "{same}");
+    assert!(perplexity(&same["answers"]) < 1.2 && perplexity(&same["all"]) < 5.0, "{same}");
     let less = &evaluate(&[compare.as_slice(), &["-k", "2"]].concat())["text"]["all"];
     assert_eq!(less["reference_perplexity"], same["all"]["perplexity"]);
     assert!(

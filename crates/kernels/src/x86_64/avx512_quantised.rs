@@ -340,8 +340,8 @@ unsafe fn weight_factors<const R: usize>(
     }
 }
 
-/// Adds group sums to the accumulation lanes; `x` are the factors of the activations, scales and sums, of each token, taken
-/// from `group` on.
+/// Adds group sums to the accumulation lanes; `x` are the factors of the activations, scales and sums, of each token,
+/// taken from `group` on.
 #[inline(always)]
 unsafe fn combine<const R: usize, const T: usize>(
     lanes: &mut [[__m512; T]; R],

@@ -10,6 +10,8 @@
 //! [`Target`]s that travel with the read requests. Whatever the cache above does wrong, bytes under a
 //! reader never change: it would be refused a lease. The `unsafe` of this file rests on that alone.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -99,17 +101,22 @@ impl SlotArena {
     /// Bytes of this arena that are backed by huge pages, as the kernel reports it. `None` where
     /// the system does not say.
     pub fn huge_page_bytes(&self) -> Option<usize> {
-        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        // For each mapping the kernel walks all its pages: what lies behind our own is not asked for.
+        let maps = BufReader::new(File::open("/proc/self/smaps").ok()?);
         let start = self.memory.base.as_ptr() as usize;
         let end = start + self.memory.bytes;
         let mut inside = false;
         let mut total = 0;
         for line in maps.lines() {
+            let line = line.ok()?;
             let first = line.split(' ').next().unwrap_or_default();
             if let Some((low, high)) = first.split_once('-') {
                 let low = usize::from_str_radix(low, 16).ok()?;
                 let high = usize::from_str_radix(high, 16).ok()?;
-                inside = low < end && high > start;
+                if low >= end {
+                    break;
+                }
+                inside = high > start;
             } else if inside
                 && matches!(first, "AnonHugePages:" | "Private_Hugetlb:" | "Shared_Hugetlb:")
             {

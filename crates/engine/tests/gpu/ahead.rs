@@ -7,7 +7,8 @@ use engine::backend::gpu::Adapter;
 use engine::backend::{Run, SequenceId, Uncancelled};
 use engine::engine::Engine;
 
-use super::support::{ALL, CHUNK, adapter, engine, mixers};
+use super::long::part_from;
+use super::support::{ALL, CHUNK, MIXERS, adapter, engine};
 
 /// An adapter without matrices: by these a prompt has other bits.
 fn plain_adapter() -> Option<Adapter> {
@@ -84,7 +85,7 @@ impl Answers {
 #[test]
 fn what_was_recorded_ahead_and_what_was_dropped_leave_the_same_bits() {
     let Some(adapter) = plain_adapter() else { return };
-    for case in mixers(0) {
+    for case in part_from(0, MIXERS, 3) {
         let mut all = Answers::new(&adapter, case);
         let (mut one, mut two) = (all.open(1, 20), all.open(2, 33));
         for _ in 0..2 {
@@ -150,7 +151,7 @@ fn what_was_recorded_ahead_and_what_was_dropped_leave_the_same_bits() {
 #[test]
 fn blocks_of_attention_begin_where_one_less_was_expected() {
     let Some(adapter) = plain_adapter() else { return };
-    for case in mixers(1) {
+    for case in part_from(1, MIXERS, 3) {
         let mut all = Answers::new(&adapter, case);
         for length in [61, 125] {
             let mut one = all.open(1, length);

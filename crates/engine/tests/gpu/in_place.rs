@@ -58,7 +58,7 @@ fn what_is_read_in_place_is_waited_for_once_a_token_and_shows_in_no_bit() {
     for (number, case) in STEPPED.into_iter().enumerate() {
         let pack = packed(case);
         let ([k, layers, records], expected) = whole(&adapter, case, &pack);
-        for slots in part_from(number, [1, k + 2, records / 5, records - 1], 2) {
+        for slots in part_from(number, [1, k + 2, records / 5, records - 1], 4) {
             let context = format!("{case}, {slots} slots");
             for adapter in [&adapter, &without] {
                 let mut found = engine(adapter, case, &pack, slots);
@@ -107,7 +107,7 @@ fn what_a_small_host_tier_has_is_read_in_place_and_shows_in_no_bit() {
             (records / 5, (records / 2).max(3 * k)),
             (records - 1, 3 * k),
         ];
-        for (slots, in_ram) in part_from(number, ways, 3) {
+        for (slots, in_ram) in part_from(number, ways, 5) {
             let context = format!("{case}, {slots} slots, {in_ram} in RAM");
             let mut found = cached(&insists, case, &pack, (slots, in_ram), None);
             let before = found.counters();

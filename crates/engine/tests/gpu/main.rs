@@ -139,7 +139,7 @@ fn neither_budgets_nor_chunks_show_in_a_bit() {
         let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let expected = all_logits(&mut whole, &ids);
         let ways = [(ALL, 1), (ALL, 5), (config.moe.top_k + 2, CHUNK), (1, 7), (3, 1)];
-        for (slots, chunk) in part_from(number, ways, 3) {
+        for (slots, chunk) in part_from(number, ways, 5) {
             let mut other = engine(&adapter, case, slots, KvType::F16, chunk);
             let found = all_logits(&mut other, &ids);
             assert!(found == expected, "{case}: {slots} slots, chunks of {chunk}");

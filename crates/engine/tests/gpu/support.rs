@@ -57,6 +57,15 @@ pub(crate) fn mixers(first: usize) -> impl Iterator<Item = &'static str> {
     part_from(first, MIXERS, 2)
 }
 
+/// Tests that try a part of the nets begin with either: together they have all.
+#[test]
+fn no_net_is_left_out_by_default() {
+    let mut tried: Vec<_> = [0, 1].into_iter().flat_map(mixers).collect();
+    tried.sort_unstable();
+    tried.dedup();
+    assert_eq!(tried.len(), MIXERS.len(), "{tried:?}");
+}
+
 pub(crate) fn folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
 }

@@ -24,7 +24,7 @@ fn long_answers_have_the_bits_of_a_prompt() {
     // A place of the case has 256 rows: it is made free twice.
     let tokens = text(31, 480);
     let expected = alone(&mut engine, &tokens);
-    for prompt in part([50, 1, 200], 2) {
+    for prompt in part([50, 1, 200], 3) {
         let sequence = engine.create_sequence().unwrap();
         feed(&mut engine, sequence, &tokens[..prompt]);
         answer(&mut engine, sequence, &tokens[prompt..300]);

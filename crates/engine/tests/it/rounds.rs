@@ -416,7 +416,7 @@ fn drafts_change_no_answer() {
                 vec![free, Bounds { tokens: 60, context: CONTEXT, end, stop_after: 0 }];
             // Ends inside a round, at every place of it; of each case with one of the three.
             let places = if number % 3 == which { 20..28 } else { 0..0 };
-            for places in part_from(number, places, 4) {
+            for places in part_from(number, places, 8) {
                 bounds.push(Bounds { tokens: places, context: CONTEXT, end: None, stop_after: 0 });
                 bounds.push(Bounds { tokens: 60, context: 50 + places, end: None, stop_after: 0 });
                 let stop_after = places;

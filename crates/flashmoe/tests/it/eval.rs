@@ -1,5 +1,6 @@
 //! `flashmoe eval` on the model that ships: answers, tool calls and memory, perplexity, divergence, routing.
 
+use crate::long::is_long;
 use crate::support;
 
 use std::path::{Path, PathBuf};
@@ -50,8 +51,9 @@ fn the_demo_model_passes_its_first_questions() {
 fn a_model_does_not_diverge_from_itself_and_does_with_fewer_experts() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text.jsonl");
+    let documents = if is_long() { 5 } else { 2 };
     let heldout = std::fs::read_to_string(demo().join("heldout.jsonl")).unwrap();
-    let lines: Vec<&str> = heldout.lines().take(5).collect();
+    let lines: Vec<&str> = heldout.lines().take(documents).collect();
     std::fs::write(&text, lines.join("\n")).unwrap();
     let (model, text) = (demo(), text.to_str().unwrap());
     let stored = ["--text", text, "--reference", model.to_str().unwrap()];
@@ -63,9 +65,9 @@ fn a_model_does_not_diverge_from_itself_and_does_with_fewer_experts() {
         assert_eq!(figures["top1"], json!(1.0), "{same}");
         assert_eq!(figures["perplexity"], figures["reference_perplexity"], "{same}");
     }
-    assert_eq!(same["documents"], json!(5));
+    assert_eq!(same["documents"], json!(documents));
     let perplexity = |value: &Value| value["perplexity"].as_f64().unwrap();
-    assert!(perplexity(&same["answers"]) < 1.2 && perplexity(&same["all"]) < 3.0, "{same}");
+    assert!(perplexity(&same["answers"]) < 1.2 && perplexity(&same["all"]) < 5.0, "{same}");
     let less = &evaluate(&[compare.as_slice(), &["-k", "2"]].concat())["text"]["all"];
     assert_eq!(less["reference_perplexity"], same["all"]["perplexity"]);
     assert!(
@@ -114,7 +116,7 @@ fn an_interrupted_evaluation_prints_what_it_has() {
         .spawn()
         .unwrap();
     let started = std::time::Instant::now();
-    // The file is written in pieces: the first means that several questions are answered.
+    // The first line: a question is answered.
     while answers.metadata().map_or(0, |file| file.len()) == 0 && started.elapsed().as_secs() < 120
     {
         std::thread::sleep(std::time::Duration::from_millis(20));

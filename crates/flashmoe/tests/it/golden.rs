@@ -5,6 +5,8 @@
 
 use crate::support;
 
+use std::collections::BTreeSet;
+
 use support::{Scored, golden};
 
 /// ‖out − reference‖ / ‖reference‖
@@ -41,32 +43,54 @@ fn check_apart(case: &str, options: &[&str], bound: f64, apart: usize) {
     assert_eq!(out.greedy, reference.greedy, "{case} {options:?}: greedy continuation");
 }
 
+/// Nets whose weights are floats.
+const FLOATS: [&str; 14] = [
+    "qwen3-calm-hf",
+    "qwen35-calm-hf",
+    "qwen3next-calm-hf",
+    "flash-next-calm-hf",
+    "deepseek-calm-hf",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
+    "dsv4-calm-hf",
+    "gemma4-calm-hf",
+    "kimi-linear-calm-hf",
+    "ernie-calm-hf",
+    "exaone-calm-hf",
+    "glm-calm-hf",
+    "olmoe-calm-hf",
+];
+const QUANTISED: [&str; 4] = [
+    "qwen35-calm-mlx-mixed",
+    "qwen35-calm-mlxlm-4bit",
+    "gptoss-calm-mxfp4",
+    "glm-flash-calm-mlxlm-4bit",
+];
+const AMPLIFYING: &str = "qwen35-hf";
+
+/// Other tests try a part of the nets by default: here each is compared with its reference, and so each family.
+#[test]
+fn no_committed_net_is_left_out() {
+    let is_net = |folder: &std::path::Path| folder.join("reference.safetensors").is_file();
+    let folders = golden().read_dir().unwrap().map(|entry| entry.unwrap().path());
+    let found: BTreeSet<_> = folders
+        .filter(|folder| is_net(folder))
+        .map(|folder| folder.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    let compared = FLOATS.into_iter().chain(QUANTISED).chain([AMPLIFYING]).map(str::to_owned);
+    assert_eq!(found, compared.collect());
+}
+
 #[test]
 fn unquantised_weights_agree_to_1e_5() {
-    for case in [
-        "qwen3-calm-hf",
-        "qwen35-calm-hf",
-        "qwen3next-calm-hf",
-        "flash-next-calm-hf",
-        "deepseek-calm-hf",
-        "dsv32-calm-hf",
-        "glm5-calm-hf",
-        "dsv4-calm-hf",
-        "gemma4-calm-hf",
-        "kimi-linear-calm-hf",
-    ] {
+    for case in FLOATS {
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
 }
 
 #[test]
 fn quantised_weights_agree_to_1e_4_with_the_default_arithmetic() {
-    for case in [
-        "qwen35-calm-mlx-mixed",
-        "qwen35-calm-mlxlm-4bit",
-        "gptoss-calm-mxfp4",
-        "glm-flash-calm-mlxlm-4bit",
-    ] {
+    for case in QUANTISED {
         check(case, &F32_CACHE, 1e-4);
         check(case, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 1e-5);
     }
@@ -74,7 +98,7 @@ fn quantised_weights_agree_to_1e_4_with_the_default_arithmetic() {
 
 #[test]
 fn a_network_that_amplifies_rounding_agrees_to_3e_4() {
-    check("qwen35-hf", &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 3e-4);
+    check(AMPLIFYING, &[&F32_CACHE[..], &["--arithmetic", "f32"]].concat(), 3e-4);
 }
 
 /// Every committed case; the greedy continuation is the reference's with every type. Groups of experts add choices, of

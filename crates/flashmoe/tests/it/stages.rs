@@ -3,6 +3,7 @@
 //! binary on golden nets; lavapipe, where it is installed (`FLASHMOE_GPU_TESTS=1` makes its absence a failure); plans
 //! for GPUs that are not here.
 
+use crate::long::part;
 use crate::support;
 
 use std::process::Command;
@@ -201,11 +202,12 @@ fn stages_on_any_gpu_answer_as_one_does() {
     let reference = Scored::compute(case, &["--device", "gpu:0"]);
     let calibrated = ["--device", "gpu:0", "--routing", "calibrated"];
     let drawn = Scored::compute(case, &calibrated);
-    for options in [
-        &["--device", "gpu:0,gpu:0"][..],
+    let cuts = [
+        &["--device", "gpu:0,gpu:0,gpu:0", "--split", "1,2,1", "--prefill-chunk", "7"][..],
+        &["--device", "gpu:0,gpu:0"],
         &["--device", "gpu:0,gpu:0", "--split", "1,3", "--slots", "floor", "--vram", "44M,45M"],
-        &["--device", "gpu:0,gpu:0,gpu:0", "--split", "1,2,1", "--prefill-chunk", "7"],
-    ] {
+    ];
+    for options in part(cuts, 2) {
         assert!(Scored::compute(case, options) == reference, "{options:?}: the bits differ");
         let options = [options, &calibrated[2..]].concat();
         assert!(Scored::compute(case, &options) == drawn, "{options:?}: the bits differ");

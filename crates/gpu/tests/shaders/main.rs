@@ -231,11 +231,10 @@ fn experts_of_several_slabs_repeat_the_loop_of_one() {
             .replace(&format!("case {slab}u"), "case")
             .replace(&format!("slab{slab}["), "slab[")
     };
-    let singles = all().filter_map(|op| match op {
-        Op::Experts(spec) if spec.slabs == 1 && is_shown(spec.packing) => Some(spec),
-        _ => None,
-    });
-    for spec in singles {
+    let is_single =
+        |op: &Op| matches!(op, Op::Experts(spec) if spec.slabs == 1 && is_shown(spec.packing));
+    for op in tried(all().filter(is_single).collect()) {
+        let Op::Experts(spec) = op else { continue };
         let one = case(&Op::Experts(spec).text(Form::default()), 0);
         let most = gpu::Slabs::LIMIT as u32;
         let many = Op::Experts(experts::Spec { slabs: most, ..spec }).text(Form::default());
@@ -316,7 +315,10 @@ fn spirv_val_accepts_every_kernel() {
     // Of the delta rule's 256 sizes those that end an eighth: the validator is a process for each module.
     let shown =
         |kernel: &&Translated| !matches!(kernel.op, Op::Delta { key_dim, .. } if key_dim % 8 != 0);
-    let kernels: Vec<_> = TRANSLATED.iter().filter(shown).enumerate().collect();
+    // By default the first of each group.
+    let mut groups = BTreeSet::new();
+    let mut tried = |kernel: &&Translated| is_long() || groups.insert(group::group(kernel.op));
+    let kernels: Vec<_> = TRANSLATED.iter().filter(shown).filter(&mut tried).enumerate().collect();
     // One of the versions for each kernel, and neighbours, which have much in common, in different ones.
     let found = over_all(&kernels, |(index, kernel)| {
         validate(folder.path(), kernel, (!is_campaign()).then_some(index % SPIRV.len()))

@@ -13,6 +13,7 @@
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
 use crate::activations::{GROUP_LANES, Packing};
+use crate::each;
 use crate::format::FloatType;
 use crate::lanes::Lanes;
 use crate::quantised::four_tokens_at_a_time;
@@ -190,7 +191,7 @@ unsafe fn unit<const BITS: u8, const GROUP: usize, const T: usize>(
         let mut sums = [_mm256_setzero_si256(); T];
         for s in (0..unit_columns(BITS, GROUP)).step_by(step_columns(BITS)) {
             let at = column + s;
-            let x = x.map(|x| x.wrapping_add(x_offset::<BITS>(at)));
+            let x = each(|t| x[t].wrapping_add(x_offset::<BITS>(at)));
             step::<BITS, T>(weight.add(at * BITS as usize / 8), x, &mut sums);
         }
         sums
@@ -345,7 +346,7 @@ unsafe fn last_groups<const BITS: u8, const GROUP: usize, const T: usize>(
                 let from = row.add(at * BITS as usize / 8);
                 std::ptr::copy_nonoverlapping(from, copy.as_mut_ptr(), bytes);
                 let mut sums = [_mm256_setzero_si256(); T];
-                let x = x.map(|x| x.wrapping_add(x_offset::<BITS>(at)));
+                let x = each(|t| x[t].wrapping_add(x_offset::<BITS>(at)));
                 step::<BITS, T>(copy.as_ptr(), x, &mut sums);
                 for t in 0..T {
                     units[t][u] = _mm256_add_epi32(units[t][u], sums[t]);
@@ -369,9 +370,11 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
     let groups = task.matrix.columns / GROUP;
     let row_bytes = task.matrix.columns * BITS as usize / 8;
     let half_bytes = GROUP * BITS as usize;
-    let x: [usize; T] = std::array::from_fn(|t| task.x_row(first + t));
-    let values = x.map(|row| task.x.values(row).as_ptr());
-    let x = x.map(|row| [task.x.scales(row).as_ptr(), task.x.sums(row).as_ptr()]);
+    let values: [_; T] = each(|t| task.x.values(task.x_row(first + t)).as_ptr());
+    let x: [_; T] = each(|t| {
+        let row = task.x_row(first + t);
+        [task.x.scales(row).as_ptr(), task.x.sums(row).as_ptr()]
+    });
     let end = task.matrix.weight.as_ptr_range().end as usize;
     // SAFETY: `Matrix` guarantees the bytes of each row, and whole blocks are left to copies where their steps might
     // read past the last; activations are padded; the caller vouches for features and output.
@@ -392,10 +395,10 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 }
                 let at = row * groups + group;
                 let factors = weight_factors(task, at, 8);
-                let from_x = values.map(|x| x.wrapping_add(x_offset::<BITS>(group * GROUP)));
+                let from_x = each(|t| values[t].wrapping_add(x_offset::<BITS>(group * GROUP)));
                 let sums = eight_groups::<BITS, GROUP, T>(from, from_x, 0);
                 for t in 0..T {
-                    let x = x[t].map(|x| x.wrapping_add(group));
+                    let x = each(|part| x[t][part].wrapping_add(group));
                     lanes[t][0] = combine(lanes[t][0], sums[t], factors, x);
                 }
                 if !both {
@@ -405,7 +408,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 let factors = weight_factors(task, at + 8, 8);
                 let sums = eight_groups::<BITS, GROUP, T>(from, from_x, 8 * GROUP);
                 for t in 0..T {
-                    let x = x[t].map(|x| x.wrapping_add(group + 8));
+                    let x = each(|part| x[t][part].wrapping_add(group + 8));
                     lanes[t][1] = combine(lanes[t][1], sums[t], factors, x);
                 }
                 group += GROUP_LANES;
@@ -414,7 +417,7 @@ unsafe fn rows<const BITS: u8, const GROUP: usize, const T: usize>(
                 let factors = weight_factors(task, row * groups + eight, (groups - eight).min(8));
                 let sums = last_groups::<BITS, GROUP, T>(task, weight, values, eight * GROUP);
                 for t in 0..T {
-                    let x = x[t].map(|x| x.wrapping_add(eight));
+                    let x = each(|part| x[t][part].wrapping_add(eight));
                     let lanes = &mut lanes[t][eight % GROUP_LANES / 8];
                     *lanes = combine(*lanes, sums[t], factors, x);
                 }

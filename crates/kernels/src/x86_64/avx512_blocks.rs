@@ -11,6 +11,7 @@ use super::avx512_quantised::{sum_blocks, sum_groups, sum_lanes};
 use crate::activations::GROUP_LANES;
 use crate::blocks::product::{TOKENS, block_rows};
 use crate::blocks::steps::{HALF, StepBlocks};
+use crate::each;
 use crate::format::nvfp4::Global;
 use crate::task::IntegerTask;
 use std::arch::x86_64::*;
@@ -48,11 +49,10 @@ unsafe fn rows<F: Format, const GROUP: usize, const MOST: usize>(
     let halves = GROUP_LANES * GROUP / HALF;
     let mut blocks = StepBlocks::new::<GROUP>(task);
     let global = Global::of(task.matrix);
-    let x_row: [usize; MOST] =
-        std::array::from_fn(|t| task.x_row(first + if t < count { t } else { 0 }));
-    let values = x_row.map(|row| task.x.values(row).as_ptr());
-    let scales = x_row.map(|row| task.x.scales(row).as_ptr());
-    let x_sums = x_row.map(|row| task.x.sums(row).as_ptr());
+    let x_row: [usize; MOST] = each(|t| task.x_row(first + if t < count { t } else { 0 }));
+    let values: [_; MOST] = each(|t| task.x.values(x_row[t]).as_ptr());
+    let scales: [_; MOST] = each(|t| task.x.scales(x_row[t]).as_ptr());
+    let x_sums: [_; MOST] = each(|t| task.x.sums(x_row[t]).as_ptr());
     // SAFETY: `StepBlocks` gives blocks that can be read. Prepared activations are padded to 256 columns and to sixteen
     // groups. The caller vouches for features and output.
     unsafe {

@@ -15,6 +15,7 @@
 
 use super::avx512_unpack::{planes, read_step, step_bytes, step_columns, unpack};
 use crate::activations::{GROUP_LANES, Packing};
+use crate::each;
 use crate::format::FloatType;
 use crate::task::{Biases, IntegerTask};
 use std::arch::x86_64::*;
@@ -339,18 +340,21 @@ unsafe fn weight_factors<const R: usize>(
     }
 }
 
-/// Adds group sums to the accumulation lanes; `x` are the factors of the activations, scales and sums, of each token.
+/// Adds group sums to the accumulation lanes; `x` are the factors of the activations, scales and sums, of each token,
+/// taken from `group` on.
 #[inline(always)]
 unsafe fn combine<const R: usize, const T: usize>(
     lanes: &mut [[__m512; T]; R],
     exact: Sums<R, T>,
     weights: [[__m512; 2]; R],
-    x: [[*const f32; 2]; T],
+    x: &[[*const f32; 2]; T],
+    group: usize,
 ) {
     // SAFETY: the caller vouches for sixteen factors of the activations and for the features.
     unsafe {
         for t in 0..T {
-            let (d, sum) = (_mm512_loadu_ps(x[t][0]), _mm512_loadu_ps(x[t][1]));
+            let [d, sum] = x[t];
+            let (d, sum) = (_mm512_loadu_ps(d.add(group)), _mm512_loadu_ps(sum.add(group)));
             for r in 0..R {
                 let [scale, bias] = weights[r];
                 let product = _mm512_mul_ps(_mm512_cvtepi32_ps(exact[r][t]), d);
@@ -378,35 +382,40 @@ unsafe fn rows<
     let groups = columns / GROUP;
     let row_bytes = columns * BITS as usize / 8;
     let block_bytes = GROUP_LANES * GROUP * BITS as usize / 8;
-    let x: [usize; T] = std::array::from_fn(|t| task.x_row(first + t));
-    let values = x.map(|row| task.x.values(row).as_ptr());
-    let weight: [*const u8; R] =
-        std::array::from_fn(|r| task.matrix.weight.as_ptr().wrapping_add((row + r) * row_bytes));
+    let values = each(|t| task.x.values(task.x_row(first + t)).as_ptr());
+    let weight = each(|r| task.matrix.weight.as_ptr().wrapping_add((row + r) * row_bytes));
+    let x = each(|t| {
+        let row = task.x_row(first + t);
+        [task.x.scales(row).as_ptr(), task.x.sums(row).as_ptr()]
+    });
     // SAFETY: `Matrix` guarantees the bytes of each row; prepared activations are padded to whole
     // blocks of groups and steps of columns; the caller vouches for features and output.
     unsafe {
         let mut lanes = [[_mm512_setzero_ps(); T]; R];
         let mut group = 0;
         let mut from = Sources { weight, left: row_bytes, x: values };
-        let x = x.map(|row| [task.x.scales(row).as_ptr(), task.x.sums(row).as_ptr()]);
         while groups - group >= GROUP_LANES {
             let factors = weight_factors::<R>(task, (row, group, GROUP_LANES), groups);
             let exact = sixteen_groups::<BITS, GROUP, GROUPS, R, T, WHOLE>(&from);
-            combine(&mut lanes, exact, factors, x.map(|x| x.map(|x| x.add(group))));
+            combine(&mut lanes, exact, factors, &x, group);
             group += GROUP_LANES;
             from.left -= block_bytes;
-            from.weight = from.weight.map(|weight| weight.wrapping_add(block_bytes));
-            from.x = from.x.map(|x| x.wrapping_add(2 * GROUP_LANES * GROUP));
+            for weight in &mut from.weight {
+                *weight = weight.wrapping_add(block_bytes);
+            }
+            for x in &mut from.x {
+                *x = x.wrapping_add(2 * GROUP_LANES * GROUP);
+            }
         }
         // Steps of the trunk and prompts seldom have such rows: one form less to compile for several tokens.
         if T == 1 && groups - group == GROUP_LANES / 2 {
             let factors = weight_factors::<R>(task, (row, group, GROUP_LANES / 2), groups);
             let exact = sixteen_groups::<BITS, GROUP, GROUPS, R, T, HALF>(&from);
-            combine(&mut lanes, exact, factors, x.map(|x| x.map(|x| x.add(group))));
+            combine(&mut lanes, exact, factors, &x, group);
         } else if group < groups {
             let factors = weight_factors::<R>(task, (row, group, groups - group), groups);
             let exact = sixteen_groups::<BITS, GROUP, GROUPS, R, T, TAIL>(&from);
-            combine(&mut lanes, exact, factors, x.map(|x| x.map(|x| x.add(group))));
+            combine(&mut lanes, exact, factors, &x, group);
         }
         for r in 0..R {
             for t in 0..T {

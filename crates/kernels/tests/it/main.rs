@@ -8,6 +8,8 @@ mod common;
 mod encodings;
 mod floats;
 mod kv_types;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod products;
 mod quantize;
 mod rounded;

@@ -2,6 +2,7 @@
 //! the demo model behind workers with and without drafts; jobs with every kind of rule, end and probability, drafts
 //! that are always, sometimes and never right, several clients at a time, some of which leave.
 
+use crate::long::part;
 use crate::{engine_support, oracle};
 
 use engine::drafts::{DraftCounters, DraftSource, Drafting};
@@ -23,7 +24,8 @@ fn jobs(worker: &EngineWorker) -> Vec<Job> {
         job.cache_prompt = false;
         job
     };
-    let mut all: Vec<Job> = (4..12).map(|tokens| question("Count to five.", tokens)).collect();
+    let mut all: Vec<Job> =
+        part(4..12, 2).map(|tokens| question("Count to five.", tokens)).collect();
     let mut free = question("Name a colour.", 24);
     free.sampling = SamplingOptions { temperature: 0.7, seed: 11, ..SamplingOptions::default() };
     let mut wild = question("Tell a story.", 30);

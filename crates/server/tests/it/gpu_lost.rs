@@ -17,18 +17,18 @@ use engine::model::Model;
 use engine::model::config::ModelConfig;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
-use engine_support::{Device, Setting, ask, collect, conversation, demo, job};
+use engine_support::{Device, Setting, ask, collect, conversation, folder_of, job};
 use server::work::{Event, Failing, FinishReason, Worker};
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
-/// An engine of the demo model on the first GPU, and what ends that.
+/// An engine of the setting's model on the first GPU, and what ends that.
 pub(crate) fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
     let Some(adapter) = gpu::adapters().ok().and_then(|found| found.into_iter().next()) else {
         assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no Vulkan adapter");
         return None;
     };
-    let checkpoint = Arc::new(store::format::open(&demo()).unwrap());
+    let checkpoint = Arc::new(store::format::open(&folder_of(setting)).unwrap());
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);
     let model = Model::declare(&config, &mut catalog).unwrap();
@@ -70,7 +70,7 @@ pub(crate) fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
 
 #[test]
 fn a_server_whose_gpu_is_lost_refuses_with_that_reason_and_goes_on() {
-    let setting = Setting { context: 512, ..Setting::default() };
+    let setting = Setting { context: 512, ..Setting::tiny() };
     let Some((engine, handle)) = engine(&setting) else { return };
     let worker = engine_support::start(engine, &setting);
     let asked = conversation("", &["What is 255 factored?"]);

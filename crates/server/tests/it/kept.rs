@@ -1,5 +1,5 @@
 //! Goal: kept prompts on disk are shared by page, limited in every way that was promised, checked, and removable while
-//! a server works; writing them delays no request. Method: the demo model behind a worker over a folder of the
+//! a server works; writing them delays no request. Method: a small net behind a worker over a folder of the
 //! test's, files counted and damaged from outside.
 
 use crate::engine_support;
@@ -7,20 +7,31 @@ use crate::engine_support;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use engine_support::{Setting, ask, conversation, job, worker};
+use engine_support::{Outcome, Setting, ask, conversation, job, worker};
 use server::work::kept::{self, KeptError};
-use server::work::{DiskOptions, EngineWorker, Worker};
+use server::work::{DiskOptions, EngineWorker, Job, Worker};
 
 fn setting(folder: &Path) -> Setting {
     let mut disk = DiskOptions::new(folder.to_owned(), 7, 1 << 30);
     disk.model = "demo".to_owned();
-    Setting { disk: Some(disk), ..Setting::default() }
+    Setting { disk: Some(disk), ..Setting::tiny() }
 }
 
 fn limited(folder: &Path, limit: impl FnOnce(&mut DiskOptions)) -> EngineWorker {
     let mut setting = setting(folder);
     limit(setting.disk.as_mut().unwrap());
     worker(&setting)
+}
+
+/// With log-probabilities, by whose bits answers are compared.
+fn measured(worker: &EngineWorker, turns: &[&str]) -> Job {
+    let mut job = job(worker, &conversation("", turns), 8);
+    job.top_logprobs = Some(0);
+    job
+}
+
+fn say(worker: &EngineWorker, text: &str) -> Outcome {
+    ask(worker, measured(worker, &[text]))
 }
 
 /// More than a page of tokens.
@@ -43,7 +54,7 @@ fn the_turns_of_a_conversation_share_their_pages() {
     let place = &folder.path().join("kept");
     let text = long_text();
     let first_worker = worker(&setting(place));
-    let first = ask(&first_worker, job(&first_worker, &conversation("", &[&text]), 8));
+    let first = say(&first_worker, &text);
     first_worker.stop();
     let written = first_worker.status().prefix.disk.bytes_written;
     drop(first_worker);
@@ -56,7 +67,7 @@ fn the_turns_of_a_conversation_share_their_pages() {
 
     let second_worker = worker(&setting(place));
     let turns = [text.as_str(), &first.text, "And now?"];
-    let second = job(&second_worker, &conversation("", &turns), 8);
+    let second = measured(&second_worker, &turns);
     let warm = ask(&second_worker, second.clone());
     assert!(warm.cached() > 256, "{} cached", warm.cached());
     assert!(kept::list(place, Some("demo")).unwrap()[0].in_use);
@@ -80,8 +91,8 @@ fn the_turns_of_a_conversation_share_their_pages() {
 
     let mut cold = second;
     cold.cache_prompt = false;
-    let reference = worker(&Setting::default());
-    assert_eq!(ask(&reference, cold).text, warm.text);
+    let reference = worker(&Setting::tiny());
+    assert_eq!(ask(&reference, cold).tokens, warm.tokens);
 }
 
 #[test]
@@ -97,7 +108,7 @@ fn limits_are_kept_and_what_they_cost_is_counted() {
     ];
     for (reason, limit) in limits {
         let worker = limited(place, limit);
-        ask(&worker, job(&worker, &conversation("", &[&text]), 4));
+        say(&worker, &text);
         worker.stop();
         let status = worker.status().prefix;
         assert!(status.disk.dropped.get(reason).is_some_and(|&count| count > 0), "{status:?}");
@@ -106,14 +117,14 @@ fn limits_are_kept_and_what_they_cost_is_counted() {
     }
     // The day's bytes are those of all servers of the day.
     let worker = limited(place, |options| options.bytes_per_day = 64 << 20);
-    ask(&worker, job(&worker, &conversation("", &[&text]), 4));
+    say(&worker, &text);
     worker.stop();
     let written = worker.status().prefix.disk.bytes_written;
     assert!(written > 0);
     drop(worker);
     kept::purge(place, None, None).unwrap();
     let worker = limited(place, |options| options.bytes_per_day = written);
-    ask(&worker, job(&worker, &conversation("", &[&text]), 4));
+    say(&worker, &text);
     worker.stop();
     let dropped = worker.status().prefix.disk.dropped;
     assert!(dropped.contains_key("daily_limit"), "{dropped:?}");
@@ -127,7 +138,7 @@ fn kept_prompts_are_listed_checked_and_removed_while_a_server_works() {
     assert!(matches!(kept::list(place, None), Err(KeptError::Io { .. })));
     let text = long_text();
     let first = worker(&setting(place));
-    let answer = ask(&first, job(&first, &conversation("", &[&text]), 8));
+    let answer = say(&first, &text);
     first.stop();
     drop(first);
     let wrong = kept::list(place, Some("another")).unwrap_err().to_string();
@@ -162,15 +173,15 @@ fn kept_prompts_are_listed_checked_and_removed_while_a_server_works() {
     let second = worker(&setting(place));
     let purged = kept::purge(place, Some("demo"), None).unwrap();
     assert!(purged.snapshots == after.snapshots.len() && purged.bytes > 0, "{purged:?}");
-    let again = ask(&second, job(&second, &conversation("", &[&text]), 8));
-    assert_eq!((again.cached(), &again.text), (0, &answer.text));
+    let again = say(&second, &text);
+    assert_eq!((again.cached(), &again.tokens), (0, &answer.tokens));
     second.stop();
     drop(second);
     // What the server kept after the purge is whole.
     let whole = kept::verify(place, None).unwrap();
     assert!(whole.files > 1 && whole.damaged.is_empty(), "{whole:?}");
     let third = worker(&setting(place));
-    assert!(ask(&third, job(&third, &conversation("", &[&text]), 8)).cached() > 0);
+    assert!(say(&third, &text).cached() > 0);
 }
 
 #[test]
@@ -178,9 +189,9 @@ fn no_request_waits_for_what_is_being_written() {
     let folder = tempfile::tempdir().unwrap();
     let place = &folder.path().join("kept");
     // A snapshot takes minutes at this pace.
-    let slow = limited(place, |options| options.bytes_per_second = 4096);
+    let slow = limited(place, |options| options.bytes_per_second = 64);
     let text = long_text();
-    let asked = job(&slow, &conversation("", &[&text]), 8);
+    let asked = measured(&slow, &[&text]);
     let answer = ask(&slow, asked.clone());
     // Writing begins ten seconds after the last answer.
     let begun = Instant::now();
@@ -191,7 +202,7 @@ fn no_request_waits_for_what_is_being_written() {
     let asking = Instant::now();
     let again = ask(&slow, asked);
     assert!(asking.elapsed() < Duration::from_secs(3), "{:?}", asking.elapsed());
-    assert_eq!(again.text, answer.text);
+    assert_eq!(again.tokens, answer.tokens);
     // The end waits for no pace.
     let stopping = Instant::now();
     slow.stop();
@@ -240,7 +251,7 @@ fn kept_files_cut_anywhere_are_not_believed() {
     let place = &folder.path().join("kept");
     let text = long_text();
     let first = worker(&setting(place));
-    let cold = ask(&first, job(&first, &conversation("", &[&text]), 8)).text;
+    let cold = say(&first, &text).tokens;
     first.stop();
     drop(first);
     let whole = kept::verify(place, None).unwrap().files;
@@ -265,5 +276,5 @@ fn kept_files_cut_anywhere_are_not_believed() {
         std::fs::write(model.join(format!("{number:032x}.{suffix}")), bytes).unwrap();
     }
     let second = worker(&setting(place));
-    assert_eq!(ask(&second, job(&second, &conversation("", &[&text]), 8)).text, cold);
+    assert_eq!(say(&second, &text).tokens, cold);
 }

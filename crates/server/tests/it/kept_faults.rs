@@ -1,6 +1,6 @@
 //! Goal: a full disk, a folder that cannot be written and a clock that is set cost what was kept and nothing else: the
-//! server answers as before, says what it could not write and where, and writes again when it can. Method: the demo
-//! model over small file systems in memory (mounting them takes root: without it those tests say so and pass), and
+//! server answers as before, says what it could not write and where, and writes again when it can. Method: a
+//! small net over small file systems in memory (mounting them takes root: without it those tests say so and pass), and
 //! files whose times lie in other years.
 #![allow(clippy::print_stdout, reason = "a skipped test says why")]
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use engine_support::{Setting, ask, conversation, job, worker};
+use engine_support::{Outcome, Setting, ask, conversation, job, worker};
 use server::work::{DiskOptions, EngineWorker, Worker, kept};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -19,7 +19,7 @@ fn on(folder: &Path, limit: impl FnOnce(&mut DiskOptions)) -> EngineWorker {
     let mut disk = DiskOptions::new(folder.to_owned(), 7, 1 << 30);
     disk.model = "demo".to_owned();
     limit(&mut disk);
-    worker(&Setting { disk: Some(disk), ..Setting::default() })
+    worker(&Setting { disk: Some(disk), ..Setting::tiny() })
 }
 
 /// More than a page of tokens; another for each number.
@@ -27,20 +27,30 @@ fn long_text(number: usize) -> String {
     (0..150).map(|n| format!("word{} ", (n + 31 * number) * 7919 % 1000)).collect()
 }
 
+/// Gives tokens with the bits of their log-probabilities, by which answers are compared.
+fn say(worker: &EngineWorker, text: &str) -> Outcome {
+    let mut job = job(worker, &conversation("", &[text]), 6);
+    job.top_logprobs = Some(0);
+    ask(worker, job)
+}
+
 /// Asks twice, in memory and from what is there; then ends the worker, which writes what it has.
-fn use_and_stop(worker: EngineWorker, number: usize, expected: &str) -> server::work::PrefixStatus {
+fn use_and_stop(
+    worker: EngineWorker,
+    number: usize,
+    expected: &[(u32, u32)],
+) -> server::work::PrefixStatus {
     let text = long_text(number);
     for _ in 0..2 {
-        let answer = ask(&worker, job(&worker, &conversation("", &[&text]), 6));
-        assert_eq!(answer.text, expected);
+        assert_eq!(say(&worker, &text).tokens, expected);
     }
     worker.stop();
     worker.status().prefix
 }
 
-fn reference(number: usize) -> String {
-    let plain = worker(&Setting::default());
-    ask(&plain, job(&plain, &conversation("", &[&long_text(number)]), 6)).text
+fn reference(number: usize) -> Vec<(u32, u32)> {
+    let plain = worker(&Setting::tiny());
+    say(&plain, &long_text(number)).tokens
 }
 
 /// A file system in memory that ends with the test.
@@ -95,7 +105,7 @@ fn files(folder: &Path, suffix: &str) -> Vec<PathBuf> {
 fn a_full_disk_costs_what_was_not_kept() {
     let expected = reference(0);
     // Bytes that end, and names that end: the second is only found when a file is made.
-    for (limit, more) in [("size=64k", "size=64m"), ("nr_inodes=8", "nr_inodes=1000")] {
+    for (limit, more) in [("size=32k", "size=64m"), ("nr_inodes=8", "nr_inodes=1000")] {
         let Some(mounted) = Mounted::new(limit) else { return };
         let status = use_and_stop(on(mounted.path(), |_| {}), 0, &expected);
         let full = status.disk.dropped.get("disk_full").copied().unwrap_or(0);
@@ -107,8 +117,8 @@ fn a_full_disk_costs_what_was_not_kept() {
         let status = use_and_stop(on(mounted.path(), |_| {}), 0, &expected);
         assert!(status.disk.dropped.is_empty() && status.disk.bytes_written > 0, "{status:?}");
         let warm = on(mounted.path(), |_| {});
-        let again = ask(&warm, job(&warm, &conversation("", &[&long_text(0)]), 6));
-        assert!(again.cached() > 0 && again.text == expected);
+        let again = say(&warm, &long_text(0));
+        assert!(again.cached() > 0 && again.tokens == expected);
     }
 }
 
@@ -128,7 +138,7 @@ fn a_folder_that_cannot_be_written_is_named() {
 fn a_clock_that_is_set_keeps_no_file_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("kept");
-    let texts: Vec<String> = (0..3).map(reference).collect();
+    let texts: Vec<_> = (0..3).map(reference).collect();
     for (number, text) in texts.iter().enumerate().take(2) {
         use_and_stop(on(&place, |_| {}), number, text);
     }
@@ -145,7 +155,7 @@ fn a_clock_that_is_set_keeps_no_file_for_ever() {
     let stayed = before.iter().filter(|file| after.contains(file)).count();
     assert!(stayed < before.len(), "what a wrong clock wrote was never let go");
     let warm = on(&place, |options| options.bytes_max = bytes);
-    let again = ask(&warm, job(&warm, &conversation("", &[&long_text(2)]), 6));
+    let again = say(&warm, &long_text(2));
     assert!(again.cached() > 0, "the newest was let go instead");
 }
 

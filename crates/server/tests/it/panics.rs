@@ -12,9 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine_support::{
-    Outcome, Setting, ask, collect, conversation, fitted, job, wait_until, worker,
-};
+use engine_support::{Outcome, Setting, TINY, ask, collect, conversation, job, wait_until, worker};
 use faulty::{Trip, When};
 use server::work::{
     DiskOptions, EngineWorker, Failing, JobError, Loading, Refusal, Ticket, Worker,
@@ -47,7 +45,7 @@ fn setting(trip: &Arc<Trip>, golden: Option<&'static str>) -> Setting {
 
 fn asked(worker: &EngineWorker, client: usize) -> server::work::Job {
     let question = format!("What are the factors of {} and of {}?", 100 + client, 7 * client + 3);
-    let mut job = fitted(job(worker, &conversation(SYSTEM, &[&question]), 3), worker);
+    let mut job = job(worker, &conversation(SYSTEM, &[&question]), 3);
     job.id = format!("client {client}");
     job.top_logprobs = Some(1);
     job
@@ -189,7 +187,7 @@ fn a_panic_while_a_kept_prompt_is_restored_ends_its_job() {
     let disk = Some(DiskOptions::new(folder.path().join("kept"), 7, 1 << 30));
     let question = "word ".repeat(120);
     let long = |worker: &EngineWorker| {
-        let mut job = fitted(job(worker, &conversation("", &[&question]), 2), worker);
+        let mut job = job(worker, &conversation("", &[&question]), 2);
         job.top_logprobs = Some(1);
         job
     };
@@ -281,7 +279,7 @@ const QUESTIONS: [&str; 4] = ["sequences", "rules", "check_files", "counters"];
 #[test]
 fn a_panic_at_any_operation_of_a_gpu_ends_every_job_and_takes_no_more() {
     let trip = Arc::new(Trip::default());
-    let setting = Setting { context: 512, ..setting(&trip, None) };
+    let setting = Setting { context: 512, ..setting(&trip, Some(TINY)) };
     let start = || {
         let (engine, _) = engine(&setting)?;
         Some(engine_support::start(engine, &setting))

@@ -133,13 +133,12 @@ impl Asker<'_> {
                     "tokens": answer.tokens,
                 });
                 writeln!(file, "{line}").map_err(Failure::io)?;
+                // A minute's answers are not lost with the process.
+                file.flush().map_err(Failure::io)?;
             }
             bar.set(index as f64 + 1.0);
         }
         bar.finish();
-        if let Some(file) = &mut answers {
-            file.flush().map_err(Failure::io)?;
-        }
         Ok(outcome)
     }
 

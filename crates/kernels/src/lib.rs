@@ -55,7 +55,6 @@ pub use rounded::{decode_fp4, encode_fp4, fp4_bytes, hadamard, round_fp4};
 /// In kernels it stands for `array::map` and `array::from_fn`. Those are functions without a kernel's instruction set:
 /// their closures, which have it, stay calls in the innermost loop where the compiler does not happen to inline all
 /// layers of them (a third of a prompt's time).
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn each<const N: usize, T: Copy>(mut value: impl FnMut(usize) -> T) -> [T; N] {
     let mut all = [value(0); N];

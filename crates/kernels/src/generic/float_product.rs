@@ -7,6 +7,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
+use crate::each;
 use crate::format::{Encoding, FloatType, Matrix, decode_columns};
 use crate::generic::elementwise::load;
 use crate::generic::fp8_product;
@@ -147,7 +148,7 @@ unsafe fn row_times<L: Lanes, const T: usize>(
                 for first in (0..columns).step_by(PIECE) {
                     let piece = &mut piece[..PIECE.min(columns - first)];
                     decode_columns(matrix, row, first, piece);
-                    let x = x.map(|x| x.add(first));
+                    let x = each(|t| x[t].add(first));
                     accumulate::<L, F32, T>(piece.as_ptr().cast(), x, piece.len(), &mut sums);
                 }
             }
@@ -178,7 +179,7 @@ pub(crate) unsafe fn float_rows<L: Lanes>(task: &FloatTask<'_>) {
             let x_row = |token| task.x[task.x_row(token) * columns..][..columns].as_ptr();
             let mut token = 0;
             while token + 4 <= task.count {
-                let x = std::array::from_fn(|i| x_row(token + i));
+                let x = each(|i| x_row(token + i));
                 let y = row_times::<L, 4>(task.matrix, row, x);
                 for (i, y) in y.into_iter().enumerate() {
                     *task.out(token + i, row) = y;

@@ -8,6 +8,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index walks several arrays of registers")]
 
+use crate::each;
 use crate::format::{Encoding, FP8_TILE, Matrix, tile_factor};
 use crate::generic::elementwise::load;
 use crate::lanes::{LANES, Lanes};
@@ -67,7 +68,7 @@ unsafe fn factors<L: Lanes, const R: usize>(
     unsafe {
         match matrix.encoding {
             Encoding::Fp8Rows { shared: false, .. } => {
-                std::array::from_fn(|r| L::splat(tile_factor(matrix, row + r, column)))
+                each(|r| L::splat(tile_factor(matrix, row + r, column)))
             }
             _ => [L::splat(tile_factor(matrix, row, column)); R],
         }

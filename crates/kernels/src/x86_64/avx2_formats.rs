@@ -3,6 +3,7 @@
 use super::avx2::Avx2Lanes;
 use crate::blocks::fields::{self, read_u16, read_u32};
 use crate::blocks::tables::{FP4, IQ4};
+use crate::each;
 use crate::format::nvfp4::Global;
 use std::arch::x86_64::*;
 
@@ -321,8 +322,9 @@ impl Format for Mxfp4Planes {
     unsafe fn factors(from: [*const u8; 2]) -> (Avx2Lanes, Avx2Lanes) {
         // SAFETY: passed on to the caller.
         unsafe {
-            let [first, second] = from
-                .map(|from| halves_of_powers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast()))));
+            let [first, second] = each(|half| {
+                halves_of_powers(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from[half].cast())))
+            });
             with_offset(Avx2Lanes(first, second), 16.0)
         }
     }

@@ -2,6 +2,7 @@
 
 use super::avx512::Avx512Lanes;
 use crate::blocks::tables::{FP4, IQ4};
+use crate::each;
 use crate::format::nvfp4::Global;
 use std::arch::x86_64::*;
 
@@ -304,7 +305,7 @@ impl Format for Mxfp4Planes {
     unsafe fn factors(from: [*const u8; 2]) -> (__m512, __m512) {
         // SAFETY: passed on to the caller.
         unsafe {
-            let [first, second] = from.map(|from| _mm_loadl_epi64(from.cast()));
+            let [first, second] = each(|half| _mm_loadl_epi64(from[half].cast()));
             powers(_mm512_cvtepu8_epi32(_mm_unpacklo_epi64(first, second)))
         }
     }

@@ -174,15 +174,16 @@ impl CudaBackend {
         } else if self.steps.head.is_some() || !self.sizes.ends() {
             self.mode = Mode::Due;
         }
-        if self.mode == Mode::Eager {
-            self.attend();
-        }
         Ok(())
     }
 
     /// The first operation of the batch follows: records it and those behind it, where they are to be. Not earlier:
-    /// until then other stages of the model begin theirs, with calls that no thread may make while it records.
+    /// until then other stages of the model begin theirs, with calls that no thread may make while it records, or
+    /// while kernels of a step that is not recorded may wait.
     pub(super) fn begin_recording(&mut self) {
+        if self.mode == Mode::Eager && self.single {
+            self.attend();
+        }
         if self.mode == Mode::Due && self.failure.is_none() {
             match self.stream.begin_capture() {
                 Ok(()) => self.mode = Mode::Capture,

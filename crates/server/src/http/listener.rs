@@ -227,12 +227,17 @@ impl Server {
         drop(listener);
         ended.send_replace(true);
         end(&app, &room, connections).await;
-        match broken.or_else(|| app.broken()) {
-            // Where all processes of a group are stopped at a time, stages may be gone first.
-            Some(Failing::StageLost) if asked => Ok(()),
-            Some(failing) => Err(ServeError::of(failing)),
-            None => Ok(()),
-        }
+        outcome(broken.or_else(|| app.broken()), asked)
+    }
+}
+
+/// How a server has ended whose engine was `broken`, if it was; `asked` says that the stop did not come of that.
+fn outcome(broken: Option<Failing>, asked: bool) -> Result<(), ServeError> {
+    match broken {
+        // Where all processes of a group are stopped at a time, stages may be gone first.
+        Some(Failing::StageLost) if asked => Ok(()),
+        Some(failing) => Err(ServeError::of(failing)),
+        None => Ok(()),
     }
 }
 

@@ -35,6 +35,8 @@ const SERVING_THREADS: usize = 2;
 const HEADERS_MAX: usize = 100;
 /// Bytes of a socket that are read ahead; the library's own limit is twelve times this, for each connection.
 const READ_AHEAD_BYTES: usize = 32 << 10;
+/// How long a server whose engine is broken says so at the most: it takes no work.
+const LAST_WORD: Duration = Duration::from_millis(500);
 /// How long answers that were ended may take to arrive.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Pause before a connection is tried again for which there was no room, so that a lack of descriptors does not spin.
@@ -280,14 +282,19 @@ async fn drain(app: Arc<App>, mut stop: watch::Receiver<bool>, limits: Limits) {
     drop(stop.wait_for(|stop| *stop).await);
     app.drain(Phase::Leaving);
     let delay = limits.drain_delay;
-    // An engine that is broken takes no work: what starts the server again waits for nothing.
     if !delay.is_zero() && app.broken().is_none() {
         let line = format!("stopping: new work is taken for {} s more", delay.as_secs_f64());
         app.say(Level::Info, &line);
-        let until = tokio::time::Instant::now() + delay;
-        while tokio::time::Instant::now() < until && app.broken().is_none() {
-            tokio::time::sleep_until((tokio::time::Instant::now() + DRAIN_PAUSE).min(until)).await;
-        }
+    }
+    let begun = tokio::time::Instant::now();
+    let most = |broken: Option<Failing>| match broken {
+        None => delay,
+        // What starts a group again waits for nothing.
+        Some(Failing::StageLost) => Duration::ZERO,
+        Some(_) => delay.min(LAST_WORD),
+    };
+    while begun.elapsed() < most(app.broken()) {
+        tokio::time::sleep(DRAIN_PAUSE).await;
     }
     app.drain(Phase::Closed);
     let end = tokio::time::Instant::now() + limits.grace;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::Device;
 use crate::device::Inner;
 
-/// What a call waits for steps at most: longer than a step waits for its host, so that steps which nobody serves any
+/// What a call waits for steps at most: longer than a step waits for its host, so that steps that are not served any
 /// more stop no other engine for good.
 const LONGEST: Duration = Duration::from_secs(65);
 
@@ -28,7 +28,6 @@ thread_local! {
 }
 
 /// Steps that are attended, and calls that wait for them or are made.
-#[derive(Default)]
 struct Counts {
     attended: usize,
     waiting: usize,

@@ -17,7 +17,7 @@ use crate::device::check;
 /// Bytes of a half: copies of a state (63 MiB) have 63 parts, whose calls take less than a tenth of their time.
 const HALF_BYTES: usize = 1 << 20;
 
-/// Two halves of pinned memory, one of which is copied by the device while the processor copies the other.
+/// Two halves of pinned memory: the device copies one while the processor copies the other.
 pub(crate) struct Staging {
     stream: sys::CUstream,
     halves: [Half; 2],

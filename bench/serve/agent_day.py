@@ -2,14 +2,15 @@
 """A coding agent's day: a first prompt of 33,000 tokens, then turns of 500 new tokens with 300 answered.
 
     flashmoe serve FOLDER --context 65536 --port 8766 &
-    bench/serve/agent_day.py http://127.0.0.1:8766 [--first 33000] [--turns 10] [--new 500] [--answer 300]
+    bench/serve/agent_day.py http://127.0.0.1:8766 [--first 33000] [--turns 10] [--new 500] [--answer 300] [--think 0]
 
 Prompts are random token ids, and each turn's prompt is the last one, what was answered, and new ids: the server finds
 the conversation that it kept, as it does for an agent. What stands for an answer in the next prompt is its text as ids.
 Answers do not end before their length, as those of a random network would. On a GPU a turn computes the last answer
 too, whose rows a prompt has other bits of. Per turn: seconds to the first token, tokens computed, tokens a second of
 the answer. With several --agents, once all have their first answer: turns a minute, times to the first token, tokens by
-the wall clock. Only the standard library is used.
+the wall clock. With --think an agent's tools run so long between two turns, exponentially distributed. Only the standard
+library is used.
 """
 
 import argparse
@@ -45,6 +46,8 @@ def turns(server, options, seed, firsts, counts):
     pick = random.Random(seed)
     ids = [pick.randrange(100, 4000) for _ in range(options.first)]
     for turn in range(options.turns + 1):
+        if turn and options.think:
+            time.sleep(pick.expovariate(1 / options.think))
         began = time.monotonic()
         body = {"model": "any", "prompt": ids, "max_tokens": options.answer, "temperature": 0, "ignore_eos": True}
         answer = post(server, "/v1/completions", body)
@@ -75,6 +78,7 @@ def main():
     parser.add_argument("--turns", type=int, default=10, help="turns after it")
     parser.add_argument("--new", type=int, nargs="+", default=[500], help="new tokens of a turn: one of these")
     parser.add_argument("--answer", type=int, default=300, help="tokens answered")
+    parser.add_argument("--think", type=float, default=0, help="mean seconds between an answer and the next turn")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     options.ready = threading.Barrier(options.agents)

@@ -246,12 +246,12 @@ impl Inner {
     /// What copies from and to ordinary memory, with the context current.
     pub(crate) fn staged<T>(
         &self,
-        copy: impl FnOnce(&mut Staging) -> Result<T, CudaError>,
+        copy: impl FnOnce(&mut Staging, &Self) -> Result<T, CudaError>,
     ) -> Result<T, CudaError> {
         self.bind()?;
         // A copy that panicked has left bytes in halves that the next one overwrites.
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        copy(staging.as_mut().expect("an open device has it"))
+        copy(staging.as_mut().expect("an open device has it"), self)
     }
 
     /// Free and total bytes of device memory; zeros when the driver does not answer.

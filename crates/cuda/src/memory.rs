@@ -153,7 +153,7 @@ impl DeviceBuffer {
         inside("bytes written", offset, bytes.len(), 1, self.bytes);
         let to = self.address + offset as u64;
         // SAFETY: the buffer has room for them.
-        self.device.inner.staged(|staging| unsafe { staging.write(bytes, to) })
+        self.device.inner.staged(|staging, device| unsafe { staging.write(device, bytes, to) })
     }
 
     /// Copies bytes from `offset` to the host, once all streams that wrote them were waited for.
@@ -164,7 +164,7 @@ impl DeviceBuffer {
         inside("bytes of a buffer", offset, bytes.len(), 1, self.bytes);
         let from = self.address + offset as u64;
         // SAFETY: the buffer has them.
-        self.device.inner.staged(|staging| unsafe { staging.read(from, bytes) })
+        self.device.inner.staged(|staging, device| unsafe { staging.read(device, from, bytes) })
     }
 
     /// Copies f32 values to value `offset` and waits.

@@ -37,6 +37,11 @@ const SHARE_STEP: Duration = Duration::from_millis(50);
 const SHORT_TOKENS: usize = 1024;
 /// How long answers may wait for a short prompt: 500 tokens after 30,000 take 68 ms on an H200, a step of eight 4.4.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Steps that answers have between short prompts of which several wait. Agents whose answers began together also end
+/// them together, and their next prompts come at a time again: by these steps an answer is ahead of the next one's.
+pub(super) const STEPS_BETWEEN: usize = 10;
+/// So many short prompts that wait behind one are several.
+const SEVERAL: usize = 2;
 /// A client that takes no events for so long is given up.
 pub(super) const SLOW_CLIENT: Duration = Duration::from_secs(300);
 /// How long an idle thread sleeps before it looks for clients that have gone.
@@ -81,6 +86,8 @@ pub(super) struct Scheduler {
     /// Prefill time since the last decode step, and that step's time.
     pub(super) since_step: Duration,
     pub(super) step_time: Duration,
+    /// Steps since the last short prompt's end, up to [`STEPS_BETWEEN`].
+    pub(super) steps_between: usize,
     /// Batches under way, where there are several stages.
     pub(super) under_way: Vec<UnderWay>,
     /// When the last step came back.
@@ -137,6 +144,7 @@ impl Scheduler {
             on_device: None,
             since_step: Duration::ZERO,
             step_time: Duration::ZERO,
+            steps_between: STEPS_BETWEEN,
             under_way: Vec::new(),
             last_step: None,
             pulse: 0,
@@ -233,7 +241,8 @@ impl Scheduler {
             prompt = current;
         }
         let patience = if self.is_short(prompt) { PATIENCE } else { Duration::ZERO };
-        let step_is_due = !answers.is_empty() && self.since_step >= self.step_time.max(patience);
+        let step_is_due = !answers.is_empty()
+            && (self.since_step >= self.step_time.max(patience) || self.spreads_answers(&prompts));
         if (step_is_due || self.on_device.is_some_and(|current| current != prompt))
             && !self.clear_device()
         {
@@ -252,9 +261,23 @@ impl Scheduler {
 
     /// Whether what is left of a prompt is done in the time of some steps.
     fn is_short(&self, index: usize) -> bool {
+        self.is_quick() && self.left(index) <= SHORT_TOKENS.min(self.engine.chunk())
+    }
+
+    /// Whether answers are to get further ahead of those whose short prompts wait, each for a batch of its own.
+    fn spreads_answers(&self, prompts: &[usize]) -> bool {
+        if self.steps_between == STEPS_BETWEEN || self.on_device.is_some() {
+            return false;
+        }
+        let joint = self.engine.stages().rules().joint_tokens;
+        let waits = |&&index: &&usize| self.is_short(index) && self.left(index) > joint;
+        prompts.iter().filter(waits).count() >= SEVERAL
+    }
+
+    /// Tokens of a prompt that are still to be computed.
+    fn left(&self, index: usize) -> usize {
         let active = &self.active[index];
-        let left = active.prompt() - self.engine.sequence_length(active.sequence);
-        self.is_quick() && left <= SHORT_TOKENS.min(self.engine.chunk())
+        active.prompt() - self.engine.sequence_length(active.sequence)
     }
 
     /// Whether prompts wait for no disk.
@@ -287,10 +310,7 @@ impl Scheduler {
         let active = &self.active[index];
         match &active.doing {
             Doing::Prefill(Some(chunk)) => chunk.tokens,
-            _ => {
-                let held = self.engine.sequence_length(active.sequence);
-                (active.prompt() - held).min(self.engine.chunk())
-            }
+            _ => self.left(index).min(self.engine.chunk()),
         }
     }
 
@@ -380,6 +400,9 @@ impl Scheduler {
         }
         if !self.end_of_part(index, tokens) {
             return;
+        }
+        if self.is_quick() && tokens <= SHORT_TOKENS {
+            self.steps_between = 0;
         }
         if self.active[index].job.max_tokens == Some(0) {
             self.finish(index, FinishReason::Length);

@@ -14,7 +14,7 @@ use text::sampling::Sampled;
 use super::FinishReason;
 use super::active::{Doing, Drawn, Fault, Round};
 use super::outbox::Outbox;
-use super::scheduler::Scheduler;
+use super::scheduler::{STEPS_BETWEEN, Scheduler};
 use super::shared::Shared;
 
 /// Cancels a step when the clients of all its answers have gone.
@@ -74,6 +74,7 @@ impl Scheduler {
         self.step_time = started.elapsed();
         self.status.decode_time += self.step_time;
         self.since_step = Duration::ZERO;
+        self.steps_between = STEPS_BETWEEN.min(self.steps_between + 1);
         match result {
             Ok(()) => self.drawn(&rows, computed, self.step_time, self.step_time),
             // A pass that stopped half-way leaves all its sequences undefined.

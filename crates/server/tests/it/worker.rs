@@ -163,6 +163,29 @@ fn short_prompts_run_one_after_the_other_where_nothing_is_read() {
     assert!(suspended(Trip::between) > 0);
 }
 
+/// Where several short prompts wait, the answer of the first has steps before the last of them begins: answers that
+/// began at a time would else also end at a time, and so would those of all turns that follow.
+#[test]
+fn answers_get_ahead_of_those_whose_short_prompts_wait() {
+    let trip = Arc::new(Trip::default());
+    let setting = Setting { sequences: 8, chunk: 1024, ..Setting::default() };
+    let worker = worker(&Setting { between: trip.between_joint(1), ..setting });
+    // While the long one is computed the others come. Five times there are several that wait.
+    let jobs = [(40, 1), (3, 45), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)];
+    let jobs = jobs.map(|(length, tokens)| {
+        uncached(&worker, &conversation("", &[&long_text(length)]), tokens)
+    });
+    let tickets = jobs.map(|job| worker.submit(job).unwrap());
+    let ended = tickets.map(|ticket| {
+        std::thread::spawn(move || {
+            assert_eq!(collect(ticket).reason(), FinishReason::Length);
+            std::time::Instant::now()
+        })
+    });
+    let [_, first, .., last] = ended.map(|thread| thread.join().unwrap());
+    assert!(first < last, "the first answer waited for all prompts");
+}
+
 fn uncached(
     worker: &server::work::EngineWorker,
     conversation: &server::work::Conversation,

@@ -7,6 +7,7 @@
 use crate::engine_support;
 use crate::engine_support::apart::Apart;
 use crate::engine_support::paced::Pace;
+use crate::long::is_long;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +15,10 @@ use std::time::{Duration, Instant};
 use engine_support::{Setting, ask, collect, worker};
 use server::work::{EngineWorker, Job, Prompt, Worker};
 
-/// Enough that filling the stages at the start counts little.
-const TOKENS: usize = 48;
+/// Tokens of an answer: enough that filling the stages at the start counts little.
+fn tokens() -> usize {
+    if is_long() { 48 } else { 20 }
+}
 
 fn setting(pace: &Arc<Pace>, cuts: &'static [usize], sequences: usize) -> Setting {
     let (between, queue) = (pace.between(), 2 * sequences);
@@ -36,13 +39,14 @@ fn job(prompt: usize, client: u32, tokens: usize) -> Job {
 /// Tokens per second of so many clients at a time.
 fn rate(worker: &EngineWorker, clients: u32) -> f64 {
     let begun = Instant::now();
-    let submit = |client| worker.submit(job(4, client, TOKENS)).unwrap();
+    let tokens = tokens();
+    let submit = |client| worker.submit(job(4, client, tokens)).unwrap();
     let tickets: Vec<_> = (0..clients).map(submit).collect();
     for ticket in tickets {
         let outcome = collect(ticket);
-        assert_eq!(outcome.finish.unwrap().usage.completion, TOKENS);
+        assert_eq!(outcome.finish.unwrap().usage.completion, tokens);
     }
-    f64::from(clients) * TOKENS as f64 / begun.elapsed().as_secs_f64()
+    f64::from(clients) * tokens as f64 / begun.elapsed().as_secs_f64()
 }
 
 /// What as many clients as stages give of what one gives.

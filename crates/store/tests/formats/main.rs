@@ -5,6 +5,8 @@ mod common;
 mod compressed;
 mod input_major;
 mod links;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod malformed;
 mod nvfp4;
 mod open;

@@ -3,6 +3,7 @@
 //! returns is the file's bytes or a typed error, and afterwards the store serves everything, with every slot.
 
 use crate::cache_support;
+use crate::long::is_long;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,7 +126,12 @@ fn whichever_read_fails_the_store_goes_on() {
                 (Fault::Short(0), false),
             ] {
                 // Reads of nine pieces each: every seventh of them is a sample of all kinds.
-                let stride = if layout == Layout::Native { 1 } else { 7 };
+                let stride = match (layout, is_long()) {
+                    (Layout::Native, true) => 1,
+                    (Layout::Native, false) => 3,
+                    (_, true) => 7,
+                    (_, false) => 11,
+                };
                 for k in (0..).step_by(stride) {
                     let context = format!("{layout:?} {mode:?} {fault:?} at read {k}");
                     let over = Arc::new(AtomicBool::new(false));

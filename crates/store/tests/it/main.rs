@@ -8,5 +8,7 @@ mod cache_interleavings;
 mod cache_pieces;
 mod cache_store;
 mod cache_support;
+#[path = "../../../../tests/long.rs"]
+mod long;
 mod rows;
 mod trace_replay;

@@ -126,7 +126,8 @@ pub(crate) fn route(method: &Method, path: &str) -> Result<Route, ApiError> {
         "/embeddings" | "/embedding" | "/api/embed" | "/api/embeddings" => {
             Err(not_supported("a text model is served, which makes no embeddings"))
         }
-        "/api/pull" | "/api/push" | "/api/create" | "/api/copy" | "/api/delete" => {
+        // `/api/me`: ollama's command line asks whose account it is before it pushes.
+        "/api/pull" | "/api/push" | "/api/create" | "/api/copy" | "/api/delete" | "/api/me" => {
             Err(not_supported("models are managed on the command line, not by clients"))
         }
         "/rerank"

@@ -267,5 +267,8 @@ fn ollama_s_clients_read_lines() {
     assert_eq!(serving.get("/api/tags").json()["models"][0]["name"], "scripted");
     assert_eq!(serving.get("/api/ps").json()["models"][0]["context_length"], 1000);
     assert_eq!(serving.post("/api/show", &json!({ "model": "x" })).status, 200);
-    assert_eq!(serving.post("/api/pull", &json!({ "model": "x" })).status, 501);
+    for path in ["pull", "push", "create", "copy", "me"] {
+        let refused = serving.post(&format!("/api/{path}"), &json!({ "model": "x" }));
+        assert_eq!(refused.status, 501, "{path}");
+    }
 }

@@ -5,6 +5,8 @@
 //! more. For each limit of drafts: tokens a round, and how many times as fast an answer is. Arguments `ROWS:STEPS` say
 //! how long a round of so many tokens takes; between them it is interpolated.
 
+#![allow(clippy::print_stdout, reason = "its table is its result")]
+
 use std::io::stdin;
 
 use engine::drafts::suffix::SuffixIndex;

@@ -13,6 +13,11 @@ pub const FEW_TOKENS: usize = 64;
 /// 38, 64 tokens 71 against 48; 1,281 rows and 128 tokens 21 against 29.
 const MOST_TOKENS: usize = 128;
 const MOST_WORK: usize = 400_000;
+/// Most tokens where tiles of [`FILLING_TOKENS`] and [`FILLING_ROWS`] of the other kernel do not fill the device: prompts
+/// of 192, 256, 384 and 512 tokens of the 35B shape take 31, 34, 41 and 48 ms instead of 36, 38, 44 and 49 (H200).
+const MOST_UNFILLED: usize = 512;
+const FILLING_TOKENS: usize = 64;
+const FILLING_ROWS: usize = 128;
 /// From so many rows and tokens on a warp has rows of its own: 12,352 rows, us, 32 tokens 34 against 38, 16 tokens 27
 /// against 21.
 const OWN_ROWS: usize = 8192;
@@ -217,10 +222,18 @@ pub fn tile_products(
     add: bool,
     split: Option<&SplitTokens>,
 ) -> Result<(), CudaError> {
-    let few = split.filter(|split| tokens <= MOST_TOKENS && split.form == SplitForm::Affine);
+    let few = split.filter(|split| split.form == SplitForm::Affine);
     let served = |matrix: &Matrix| {
         let form = super::split_form(stream.device(), matrix);
-        let fits = matrix.rows() * tokens <= MOST_WORK;
+        let rows = matrix.rows();
+        let blocks = rows.div_ceil(FILLING_ROWS) * tokens.div_ceil(FILLING_TOKENS);
+        // Groups of 32 columns, whose kernel has half of the warps, were not measured there; of 8,192 rows 64 and 128
+        // tokens take longer.
+        let unfilled = tokens <= MOST_UNFILLED
+            && matrix.group != 32
+            && rows < OWN_ROWS
+            && blocks < stream.device().info().multiprocessors;
+        let fits = unfilled || tokens <= MOST_TOKENS && rows * tokens <= MOST_WORK;
         fits && few.is_some()
             && form == Some(SplitForm::Affine)
             && Few::of(matrix, tokens).is_some()

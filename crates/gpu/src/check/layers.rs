@@ -13,10 +13,13 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     add(gated_norms(gpu)?);
     add(rotations(gpu)?);
     add(gates(gpu)?);
-    for cache in [attention::Cache::F32, attention::Cache::F16] {
+    for cache in [attention::Cache::F32, attention::Cache::F16, attention::Cache::Q8] {
         for dim in [64, 96, 256] {
             add(attends(gpu, cache, dim, false)?);
         }
+    }
+    for dim in [96, 256] {
+        add(q8::rows(gpu, dim)?);
     }
     for dim in prompt::DIMS {
         add(attends(gpu, attention::Cache::F16, dim, true)?);
@@ -158,7 +161,7 @@ fn attends(
         row.iter_mut().zip(&both[dim..]).for_each(|(value, gate)| *value /= 1.0 + (-gate).exp());
     }
     let both = floats(gpu, if of_prompt { &both } else { &[0.0] })?;
-    let size = (context * 2 * dim * cache.bytes()) as u64;
+    let size = (context * 2 * cache.bytes(dim)) as u64;
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
     let out = empty(gpu, query.len())?;

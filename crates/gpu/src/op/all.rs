@@ -205,7 +205,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Router { biased: true },
         Op::Group,
     ];
-    let caches = [Cache::F32, Cache::F16];
+    let caches = [Cache::F32, Cache::F16, Cache::Q8];
     plain
         .into_iter()
         .chain(

@@ -25,6 +25,7 @@ pub mod packing;
 pub mod plain;
 pub mod product;
 pub mod prompt;
+pub mod q8;
 pub mod router;
 pub mod router_scored;
 mod scales;

@@ -254,7 +254,8 @@ impl GpuBackend {
         let weights = [query_norm, key_norm].map(|id| &self.vectors[id.index()]);
         let (tokens, dim, gpu) = (self.tokens, shape.dim, &mut self.residency.device_mut().gpu);
         let gates = gated.then_some(both);
-        if tokens == 1 {
+        let together = tokens == 1 && cache.prepares(dim);
+        if together {
             let span = &self.spans[0];
             let (keys, values) = self.places.cache(span.sequence, layer);
             let places = attention::KeyValue { keys, values };
@@ -285,7 +286,7 @@ impl GpuBackend {
             let (keys, values) = self.places.cache(span.sequence, layer);
             let (places, run) = (attention::KeyValue { keys, values }, span.run);
             let queries = attention::Queries { query, both: gates };
-            if tokens > 1 {
+            if !together {
                 let rows = attention::KeyValue { keys: key, values: value };
                 attention::launch_append(gpu, cache, rows, places, shape, run)?;
             }

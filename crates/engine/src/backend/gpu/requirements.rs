@@ -9,7 +9,7 @@ use gpu::op::attention_wide::VALUES_LIMIT;
 use gpu::op::experts::Layout;
 use gpu::op::halves::Halves;
 use gpu::op::packing::Packing;
-use gpu::op::{convolution, delta, draw, heads, router};
+use gpu::op::{convolution, delta, draw, heads, q8, router};
 use gpu::{Footprint, Gpu, MemoryClass, Trunk};
 use kernels::KvType;
 use kernels::format::Encoding;
@@ -45,7 +45,7 @@ pub struct GpuOptions {
     pub snapshot_pages: usize,
     /// Most tokens of one sequence.
     pub context: usize,
-    /// How keys and values are stored: f32 or f16.
+    /// How keys and values are stored: f32, f16 or q8.
     pub kv_type: KvType,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
@@ -434,12 +434,21 @@ fn check_encodings(
 /// Refuses types of keys and values that the kernels do not store.
 ///
 /// # Errors
-/// Any but f32 and f16.
-pub fn check_kv_type(kv_type: KvType) -> Result<(), EngineError> {
+/// Any but f32, f16 and q8; q8 of a model whose rows of a position are no whole words of whole groups.
+pub fn check_kv_type(kv_type: KvType, config: &ModelConfig) -> Result<(), EngineError> {
+    let refuse = |why: String| Err(EngineError::Request(format!("--kv-type {kv_type}: {why}")));
     match kv_type {
         KvType::F32 | KvType::F16 => Ok(()),
-        other => Err(EngineError::Request(format!(
-            "--kv-type {other}: the GPU kernels store keys and values as f16 or f32"
-        ))),
+        KvType::Q8 => {
+            let mut rows = config.attentions().map(|it| (it.key_value_heads, it.head_dim));
+            match rows.find(|&(heads, dim)| !q8::serves(heads, dim)) {
+                None => Ok(()),
+                Some((heads, dim)) => refuse(format!(
+                    "the GPU kernels append keys and values in 8 bits as groups of 32, an even number for each token; \
+                     this model has {heads} rows of {dim} values: use --kv-type f16 or --device cpu"
+                )),
+            }
+        }
+        _ => refuse("the GPU kernels store keys and values as f16, f32 or q8".to_owned()),
     }
 }

@@ -4,10 +4,11 @@
 //! rows by halves of words, because a row of an odd number of groups is not whole words; all heads of a position
 //! together have to be ([`serves`]).
 //!
-//! A device may divide and convert to binary16 with another last bit than the processor, so that neither is relied on:
-//! a quotient is a guess, which products that binary32 holds exactly move to its nearest neighbour. That the processor
-//! rounds twice (a quotient to binary32, then that) shows nowhere: a dividend of 24 bits that is not on a tie of a
-//! divisor and a result of 19 bits together is further away from it than a quotient's rounding moves it.
+//! A device may divide and convert to binary16 with other last bits than the processor, so that neither is relied on: a
+//! quotient without its fraction is the nearest number or the one before it, however its last bits were rounded. Which
+//! it is, a product that binary32 holds exactly decides: that of the tie between the two and the divisor.
+//! That the processor rounds twice (a quotient to binary32, then that) shows nowhere: products of ties have 19 bits, so
+//! that a dividend of 24 bits that is none is further away than a quotient's rounding moves it.
 
 use super::attention::Cache;
 
@@ -33,7 +34,7 @@ pub(super) const ROUND: &str = "
 fn of_half(bits: u32) -> f32 {
     return select(f32(bits) * bitcast<f32>(0x33800000u), bitcast<f32>((bits << 13u) + 0x38000000u), bits >= 0x400u);
 }
-// What 127 times a binary16 begins at: half way from the one before, behind which the nearest even has a tie.
+// Dividends by 127 from here on are nearer to a binary16 than to the one before it: half way is a tie.
 fn begins(bits: u32) -> f32 {
     return (of_half(bits - 1u) + of_half(bits)) * 0.5 * 127.0;
 }
@@ -45,10 +46,6 @@ fn scale_of(most: u32) -> u32 {
     if guess >= 0x38800000u { bits = min((guess >> 13u) - 0x1c000u, 0x7c00u); }
     let after = begins(bits + 1u);
     if value > after || (value == after && (bits & 1u) == 1u) { bits = bits + 1u; }
-    else if bits > 0u {
-        let own = begins(bits);
-        if value < own || (value == own && (bits & 1u) == 1u) { bits = bits - 1u; }
-    }
     return select(bits, 0x7e00u, bits >= 0x7c00u || most >= 0x7f800000u);
 }
 // The byte of a value under a scale.
@@ -59,12 +56,7 @@ fn byte_of(value: f32, bits: u32) -> u32 {
     var steps = floor(min(size / scale, 127.0));
     // Products of eleven bits and nine.
     let tie = (steps + 0.5) * scale;
-    let odd = (u32(steps) & 1u) == 1u;
-    if size > tie || (size == tie && odd) { steps = min(steps + 1.0, 127.0); }
-    else if steps > 0.0 {
-        let before = (steps - 0.5) * scale;
-        if size < before || (size == before && odd) { steps = steps - 1.0; }
-    }
+    if size > tie || (size == tie && (u32(steps) & 1u) == 1u) { steps = min(steps + 1.0, 127.0); }
     return u32(select(i32(steps), -i32(steps), value < 0.0)) & 255u;
 }
 ";

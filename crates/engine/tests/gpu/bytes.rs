@@ -55,14 +55,14 @@ fn memory_is_counted_by_the_bytes_of_the_rows() {
 #[test]
 fn rows_that_are_no_whole_words_are_refused() {
     for (case, found) in [
-        ("glm-flash-calm-mlxlm-4bit", "1 rows of 96"),
-        ("qwen35-calm-hf", "1 rows of 32"),
-        ("glm-calm-hf", "2 rows of 16"),
+        ("glm-flash-calm-mlxlm-4bit", "kv_lora_rank: makes 1 x 96"),
+        ("qwen35-calm-hf", "head_dim: makes 1 x 32"),
+        ("glm-calm-hf", "head_dim: makes 2 x 16"),
     ] {
         let config = opened(case).1;
         assert!(check_kv_type(KvType::F16, &config).is_ok());
         let refused = check_kv_type(KvType::Q8, &config).unwrap_err().to_string();
-        assert!(refused.contains("--kv-type q8") && refused.contains(found), "{refused}");
+        assert!(refused.contains("in 8 bits") && refused.contains(found), "{refused}");
     }
     let refused = check_kv_type(KvType::Bf16, &opened("demo").1).unwrap_err().to_string();
     assert!(refused.contains("--kv-type bf16"), "{refused}");

@@ -434,21 +434,25 @@ fn check_encodings(
 /// Refuses types of keys and values that the kernels do not store.
 ///
 /// # Errors
-/// Any but f32, f16 and q8; q8 of a model whose rows of a position are no whole words of whole groups.
+/// Any but f32, f16 and q8; q8 of a model whose rows of a token are not whole words of whole groups.
 pub fn check_kv_type(kv_type: KvType, config: &ModelConfig) -> Result<(), EngineError> {
-    let refuse = |why: String| Err(EngineError::Request(format!("--kv-type {kv_type}: {why}")));
     match kv_type {
         KvType::F32 | KvType::F16 => Ok(()),
         KvType::Q8 => {
             let mut rows = config.attentions().map(|it| (it.key_value_heads, it.head_dim));
-            match rows.find(|&(heads, dim)| !q8::serves(heads, dim)) {
-                None => Ok(()),
-                Some((heads, dim)) => refuse(format!(
-                    "the GPU kernels append keys and values in 8 bits as groups of 32, an even number for each token; \
-                     this model has {heads} rows of {dim} values: use --kv-type f16 or --device cpu"
-                )),
-            }
+            let Some((heads, dim)) = rows.find(|&(heads, dim)| !q8::serves(heads, dim)) else {
+                return Ok(());
+            };
+            let key = if config.latent.is_some() { "kv_lora_rank" } else { "head_dim" };
+            let problem = format!(
+                "makes {heads} x {dim} values for each token; to append in 8 bits the GPU kernels need groups \
+                 of {}, an even number of them for each token: use --kv-type f16 or --device cpu",
+                q8::GROUP
+            );
+            Err(EngineError::Config { key, problem })
         }
-        _ => refuse("the GPU kernels store keys and values as f16, f32 or q8".to_owned()),
+        other => Err(EngineError::Request(format!(
+            "--kv-type {other}: the GPU kernels store keys and values as f16, f32 or q8"
+        ))),
     }
 }

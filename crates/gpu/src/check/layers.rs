@@ -21,8 +21,10 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     for dim in [96, 256] {
         add(q8::rows(gpu, dim)?);
     }
-    for dim in prompt::DIMS {
-        add(attends(gpu, attention::Cache::F16, dim, true)?);
+    for cache in [attention::Cache::F16, attention::Cache::Q8] {
+        for dim in prompt::DIMS {
+            add(attends(gpu, cache, dim, true)?);
+        }
     }
     add(convolves(gpu)?);
     for (key_dim, value_dim, tiled) in [(128, 128, false), (16, 24, false), (36, 32, true)] {
@@ -172,7 +174,7 @@ fn attends(
         attention::launch_append(gpu, cache, rows, places, shape, run)?;
         let queries = attention::Queries { query: &q, both: of_prompt.then_some(&both) };
         match of_prompt {
-            true => prompt::launch(gpu, queries, places, out, shape, run),
+            true => prompt::launch(gpu, cache, queries, places, out, shape, run),
             false => attention::launch(gpu, cache, queries, places, out, shape, run),
         }
     };

@@ -241,10 +241,12 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(packings().flat_map(head_products))
         .chain(packings().flat_map(halves))
         .chain([Op::Halves])
-        .chain(
-            prompt::DIMS.into_iter().flat_map(|dim| {
-                [false, true].map(|gated| Op::AttendPrompt { dim: dim as u32, gated })
-            }),
-        )
+        .chain([Cache::F16, Cache::Q8].into_iter().flat_map(|cache| {
+            let of = move |dim: usize| {
+                let dim = dim as u32;
+                [false, true].map(|gated| Op::AttendPrompt { cache, dim, gated })
+            };
+            prompt::DIMS.into_iter().flat_map(of)
+        }))
         .chain(packings().flat_map(tiles))
 }

@@ -85,16 +85,24 @@ fn word_ARRAY(first: u32, word: u32, dim: u32) -> u32 {
     .replace("ARRAY", array)
 }
 
+/// The bytes of a word as numbers.
+const SIGNED: &str = "
+fn signed_bytes(word: u32) -> vec4<f32> {
+    let bits = i32(word);
+    return vec4<f32>(vec4<i32>(bits << 24u, bits << 16u, bits << 8u, bits) >> vec4<u32>(24u));
+}
+";
+
 /// `pair_ARRAY(row, dim, index)`: the values `2 index` and the next of a row of a cache, by the row's number.
 pub(super) fn load(array: &str) -> String {
     "
 fn pair_ARRAY(row: u32, dim: u32, index: u32) -> vec2<f32> {
     let start = row * (dim / 2u + dim / 32u);
     let half = start + index;
-    let bytes = i32(ARRAY[half >> 1u] >> ((half & 1u) * 16u));
+    let bytes = signed_bytes(ARRAY[half >> 1u] >> ((half & 1u) * 16u));
     let mark = start + dim / 2u + index / 16u;
     let scale = unpack2x16float(ARRAY[mark >> 1u] >> ((mark & 1u) * 16u)).x;
-    return vec2<f32>(f32((bytes << 24u) >> 24u), f32((bytes << 16u) >> 24u)) * vec2<f32>(scale);
+    return bytes.xy * vec2<f32>(scale);
 }
 "
     .replace("ARRAY", array)
@@ -117,11 +125,11 @@ pub(super) const SCORE_OF_WORDS: &str = "
                 let start = at / 64u * 17u;
                 var sum = 0.0;
                 for (var four = d; four < d + 16u; four = four + 4u) {
-                    let bytes = i32(keys[start + four / 4u]);
-                    sum = fma(q[four], f32((bytes << 24u) >> 24u), sum);
-                    sum = fma(q[four + 1u], f32((bytes << 16u) >> 24u), sum);
-                    sum = fma(q[four + 2u], f32((bytes << 8u) >> 24u), sum);
-                    sum = fma(q[four + 3u], f32(bytes >> 24u), sum);
+                    let bytes = signed_bytes(keys[start + four / 4u]);
+                    sum = fma(q[four], bytes.x, sum);
+                    sum = fma(q[four + 1u], bytes.y, sum);
+                    sum = fma(q[four + 2u], bytes.z, sum);
+                    sum = fma(q[four + 3u], bytes.w, sum);
                 }
                 let mark = keys[start + p.dim / 4u + d / 64u] >> ((d / 32u & 1u) * 16u);
                 score = fma(sum, unpack2x16float(mark).x, score);";
@@ -137,7 +145,24 @@ pub(super) fn stores(cache: Cache, arrays: &[&str]) -> String {
 /// Of a kernel that attends over `cache`: the functions that it needs.
 pub(super) fn loads(cache: Cache) -> String {
     match cache {
-        Cache::Q8 => load("keys") + &load("values"),
+        Cache::Q8 => SIGNED.to_owned() + &load("keys") + &load("values"),
         Cache::F32 | Cache::F16 => String::new(),
     }
+}
+
+/// Of a kernel that attends over rows of whole words: `eight_keys(row, dim, index)` and `eight_values`, the values
+/// `8 index` and on of a row, in two vectors.
+pub(super) fn loads_of_eight() -> String {
+    let load = "
+fn eight_ARRAY(row: u32, dim: u32, index: u32) -> mat2x4<f32> {
+    let start = row * (dim / 64u * 17u);
+    let first = start + 2u * index;
+    let mark = ARRAY[start + dim / 4u + index / 8u] >> ((index / 4u & 1u) * 16u);
+    let scale = unpack2x16float(mark).x;
+    return mat2x4<f32>(signed_bytes(ARRAY[first]) * scale, signed_bytes(ARRAY[first + 1u]) * scale);
+}
+";
+    ["keys", "values"]
+        .iter()
+        .fold(SIGNED.to_owned(), |all, array| all + &load.replace("ARRAY", array))
 }

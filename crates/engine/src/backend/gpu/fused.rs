@@ -4,7 +4,6 @@
 //! A launch of several operations gives the bits of the operations one by one. Products by matrices give others: a
 //! prompt always uses them, and an answer never, so that neither depends on how its tokens are batched.
 
-use gpu::op::attention::Cache;
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
     attention, combine, convolution, delta, elementwise, fused, gated_product, heads, norm,
@@ -240,7 +239,7 @@ impl GpuBackend {
         [query_norm, key_norm]: [VectorId; 2],
     ) -> Result<(), GpuError> {
         let (cache, shape) = (self.cache(), self.attention_shape(layer));
-        let by_rows = self.by_matrices() && cache == Cache::F16 && prompt::serves(shape);
+        let by_rows = self.by_matrices() && prompt::serves(cache, shape);
         let [both, query, gate, key, value, context] = [
             Register::QueryGate,
             Register::Query,
@@ -291,7 +290,7 @@ impl GpuBackend {
                 attention::launch_append(gpu, cache, rows, places, shape, run)?;
             }
             if by_rows {
-                prompt::launch(gpu, queries, places, context, shape, run)?;
+                prompt::launch(gpu, cache, queries, places, context, shape, run)?;
                 continue;
             }
             let to = attention::Split { partial: &self.partial, y: context };

@@ -25,6 +25,7 @@ use store::trunk::LoadMode;
 use super::support::typed;
 
 const CHUNK: usize = 64;
+const CASES: [&str; 3] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"];
 
 /// Runs `work` and gives the most bytes that were allocated meanwhile.
 fn watched(handle: &Handle, work: impl FnOnce()) -> u64 {
@@ -52,7 +53,7 @@ fn what_the_driver_allocates_is_within_the_requirements() {
         assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no GPU that shares memory");
         return;
     };
-    for (case, kv_type) in typed(["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"]) {
+    for (case, kv_type) in typed(CASES) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
         let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
         let config = ModelConfig::read(&checkpoint.config).unwrap();

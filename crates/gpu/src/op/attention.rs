@@ -1,9 +1,10 @@
 //! A cache of keys and values, and attention over it with an online softmax.
 //!
-//! A cache holds rows `[positions, key_value_heads, dim]` of f32, of f16 two to a word, or of 8 bits ([`super::q8`]). One
-//! workgroup computes one query head of one token, block by block: scores of 64 positions, each by four invocations, then
-//! their values, one or two per invocation. Blocks begin at multiples of 64 and are joined in their order, one behind the other or, of a token
-//! alone, from workgroups side by side ([`launch_split`]): a token's sums depend on neither.
+//! A cache holds rows `[positions, key_value_heads, dim]` of f32, of f16 two to a word, or of 8 bits ([`super::q8`]).
+//! One workgroup computes one query head of one token, block by block: scores of 64 positions, each by four
+//! invocations, then their values, one or two per invocation. Blocks begin at multiples of 64 and are joined in their
+//! order, one behind the other or, of a token alone, from workgroups side by side ([`launch_split`]): a token's sums
+//! depend on neither.
 
 use std::fmt::Write as _;
 
@@ -275,8 +276,8 @@ impl Form {
         )
     }
 
-    /// Of the block at `block`: `most`, `weight` and the sums `near` and, of two values, `far`. Four invocations share a
-    /// position's score.
+    /// Of the block at `block`: `most`, `weight` and the sums `near` and, of two values, `far`. Four invocations share
+    /// a position's score.
     fn block(&self) -> String {
         let (step, score) = match (self.cache, self.wide) {
             (Cache::F32, true) => (

@@ -1,5 +1,5 @@
-//! Attention of a prompt's tokens over a cache of f16 or of 8 bits: 32 rows a workgroup, which are some tokens times the query heads
-//! that share a head of keys, so that keys and values are read once for all of them.
+//! Attention of a prompt's tokens over a cache of f16 or of 8 bits: 32 rows a workgroup, which are some tokens times
+//! the query heads that share a head of keys, so that keys and values are read once for all of them.
 //!
 //! It runs where products of prompts go by matrices, and needs more workgroup memory than a step's kernels have
 //! ([`super::attention`]). Positions go by blocks of 64 from the first on with an online softmax, so a row's bits

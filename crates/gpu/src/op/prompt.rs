@@ -29,7 +29,7 @@ pub fn serves(cache: Cache, shape: Shape) -> bool {
         && shape.query_heads / shape.key_value_heads <= ROWS
 }
 
-/// Eight values of keys or of values in two vectors: how they are declared, read, by row and place in it, and parted.
+/// Eight values of keys or of values: how a kernel declares them, reads them by row and place, and makes two vectors.
 struct Eight {
     array: &'static str,
     zero: &'static str,

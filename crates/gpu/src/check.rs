@@ -26,6 +26,7 @@ mod layers;
 mod matrices;
 mod pairs;
 mod plain;
+mod q8;
 mod reference;
 mod sandwich;
 mod scored;

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::backend::cpu::KvType;
 use engine::backend::gpu::{
     self, ExpertMemory, Gpu, GpuBackend, GpuOptions, GpuRequirements, Handle, MemoryClass, Pieces,
     Prediction, slot_bytes,
@@ -23,7 +22,10 @@ use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
+use super::support::typed;
+
 const CHUNK: usize = 64;
+const CASES: [&str; 3] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"];
 
 /// Runs `work` and gives the most bytes that were allocated meanwhile.
 fn watched(handle: &Handle, work: impl FnOnce()) -> u64 {
@@ -51,7 +53,7 @@ fn what_the_driver_allocates_is_within_the_requirements() {
         assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no GPU that shares memory");
         return;
     };
-    for case in ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"] {
+    for (case, kv_type) in typed(CASES) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
         let checkpoint = Arc::new(store::format::open(&folder.join("model")).unwrap());
         let config = ModelConfig::read(&checkpoint.config).unwrap();
@@ -69,7 +71,7 @@ fn what_the_driver_allocates_is_within_the_requirements() {
             snapshots: 6,
             snapshot_pages: 24,
             context: 640,
-            kv_type: KvType::F16,
+            kv_type,
             top_k: config.moe.top_k,
             pieces: Pieces::Adaptive,
             prediction: Prediction::Off,
@@ -111,6 +113,9 @@ fn what_the_driver_allocates_is_within_the_requirements() {
             engine.forward(&[Run { sequence, tokens: &[5] }], &Uncancelled).unwrap();
             engine.logits(&[0]).unwrap();
         });
-        assert!(most <= planned, "{case}: {most} bytes allocated, {planned} planned: {needs:?}");
+        assert!(
+            most <= planned,
+            "{case}, {kv_type}: {most} bytes allocated, {planned} planned: {needs:?}"
+        );
     }
 }

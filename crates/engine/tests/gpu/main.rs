@@ -5,6 +5,7 @@
 
 mod ahead;
 mod budget;
+mod bytes;
 mod draws;
 mod in_place;
 mod launches;
@@ -32,7 +33,7 @@ use engine::weights::Catalog;
 
 use long::{is_long, part_from};
 use sequences::{alone, bits, feed, resumed, text};
-use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, mixers, opened};
+use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, mixers, opened, typed};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
 const CASES: [(&str, f64); 14] = [
@@ -133,16 +134,16 @@ fn logits_are_within_the_bounds_of_the_golden_checkpoints() {
 #[test]
 fn neither_budgets_nor_chunks_show_in_a_bit() {
     let Some(adapter) = adapter() else { return };
-    for (number, case) in MIXERS.into_iter().chain(PARTS).enumerate() {
+    for (number, (case, kv_type)) in typed(MIXERS.into_iter().chain(PARTS)).enumerate() {
         let (ids, _) = reference(case);
         let (_, config) = opened(case);
-        let mut whole = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let mut whole = engine(&adapter, case, ALL, kv_type, CHUNK);
         let expected = all_logits(&mut whole, &ids);
         let ways = [(ALL, 1), (ALL, 5), (config.moe.top_k + 2, CHUNK), (1, 7), (3, 1)];
         for (slots, chunk) in part_from(number, ways, 5) {
-            let mut other = engine(&adapter, case, slots, KvType::F16, chunk);
+            let mut other = engine(&adapter, case, slots, kv_type, chunk);
             let found = all_logits(&mut other, &ids);
-            assert!(found == expected, "{case}: {slots} slots, chunks of {chunk}");
+            assert!(found == expected, "{case}, {kv_type}: {slots} slots, chunks of {chunk}");
             let device = other.counters().device;
             assert_eq!(device.copied > 0, slots != ALL, "{case}: {slots} slots: {device:?}");
         }
@@ -152,8 +153,8 @@ fn neither_budgets_nor_chunks_show_in_a_bit() {
 #[test]
 fn snapshots_and_marks_go_on_as_texts_from_the_start() {
     let Some(adapter) = adapter() else { return };
-    for case in mixers(1) {
-        let mut engine = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+    for (case, kv_type) in typed(mixers(1)) {
+        let mut engine = engine(&adapter, case, ALL, kv_type, CHUNK);
         let trunk = text(1, PAGE_TOKENS + 60);
         for cut in [3, PAGE_TOKENS, PAGE_TOKENS + 50] {
             let sequence = engine.create_sequence().unwrap();
@@ -192,7 +193,7 @@ fn files_hold_nothing_but_their_own_tokens() {
         snapshot.write_rest(&mut file).unwrap();
         file
     };
-    for case in mixers(0) {
+    for (case, kv_type) in typed(mixers(0)) {
         let own = text(12, 15);
         let taken = |engine: &mut Engine, tokens: &[u32]| {
             let sequence = engine.create_sequence().unwrap();
@@ -201,10 +202,10 @@ fn files_hold_nothing_but_their_own_tokens() {
             engine.drop_sequence(sequence);
             snapshot
         };
-        let mut clean = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let mut clean = engine(&adapter, case, ALL, kv_type, CHUNK);
         let expected = file_of(&taken(&mut clean, &own));
         // A page, a state and the sequence's place have held another's tokens.
-        let mut used = engine(&adapter, case, ALL, KvType::F16, CHUNK);
+        let mut used = engine(&adapter, case, ALL, kv_type, CHUNK);
         drop(taken(&mut used, &text(50, PAGE_TOKENS + 20)));
         assert!(file_of(&taken(&mut used, &own)) == expected, "{case}: behind another");
         let read = used.backend().read_snapshot(own.len(), &mut expected.as_slice()).unwrap();
@@ -215,9 +216,9 @@ fn files_hold_nothing_but_their_own_tokens() {
 #[test]
 fn sequences_together_and_passes_put_aside_end_as_if_alone() {
     let Some(adapter) = adapter() else { return };
-    for case in mixers(1) {
+    for (case, kv_type) in typed(mixers(1)) {
         // Few slots: the layers of the two take turns with them.
-        let mut engine = engine(&adapter, case, 5, KvType::F16, CHUNK);
+        let mut engine = engine(&adapter, case, 5, kv_type, CHUNK);
         let texts = [text(5, 40), text(6, 31)];
         let expected = [0, 1].map(|index| {
             let more = [&texts[index][..], &[3, 1, 4]].concat();

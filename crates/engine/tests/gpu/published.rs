@@ -139,7 +139,7 @@ fn made(net: &Net) -> (TempDir, [std::path::PathBuf; 2]) {
     (folder, models)
 }
 
-fn distance(found: &[u32], expected: &[u32]) -> f64 {
+pub(crate) fn distance(found: &[u32], expected: &[u32]) -> f64 {
     let value = |bits: &u32| f64::from(f32::from_bits(*bits));
     let apart = found.iter().zip(expected).map(|(a, b)| (value(a) - value(b)).powi(2));
     let whole = expected.iter().map(|it| value(it).powi(2));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use engine::backend::cpu::KvType;
 use engine::backend::gpu::{
-    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, Pieces, Prediction, check_model,
-    slot_bytes,
+    self, Adapter, ExpertMemory, Gpu, GpuBackend, GpuOptions, Pieces, Prediction, check_kv_type,
+    check_model, slot_bytes,
 };
 use engine::engine::Engine;
 use engine::model::Model;
@@ -23,6 +23,7 @@ use store::io::Simulator;
 use store::trunk::LoadMode;
 
 use super::long::part_from;
+use super::processor;
 
 /// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
 /// windows, without rotation and without experts.
@@ -57,6 +58,16 @@ pub(crate) fn mixers(first: usize) -> impl Iterator<Item = &'static str> {
     part_from(first, MIXERS, 2)
 }
 
+/// Cases with types of keys and values: each with f16, and with q8 where the kernels store its rows.
+pub(crate) fn typed(
+    cases: impl IntoIterator<Item = &'static str>,
+) -> impl Iterator<Item = (&'static str, KvType)> {
+    cases.into_iter().flat_map(|case| {
+        let served = check_kv_type(KvType::Q8, &opened(case).1).is_ok();
+        std::iter::once(KvType::F16).chain(served.then_some(KvType::Q8)).map(move |it| (case, it))
+    })
+}
+
 /// Tests that try a part of the nets begin with either: together they have all.
 #[test]
 fn no_net_is_left_out_by_default() {
@@ -66,12 +77,13 @@ fn no_net_is_left_out_by_default() {
     assert_eq!(tried.len(), MIXERS.len(), "{tried:?}");
 }
 
+/// A golden case's folder.
 pub(crate) fn folder(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
 }
 
 pub(crate) fn opened(case: &str) -> (Arc<Checkpoint>, ModelConfig) {
-    let checkpoint = Arc::new(store::format::open(&folder(case).join("model")).unwrap());
+    let checkpoint = Arc::new(store::format::open(&processor::folder_of(case)).unwrap());
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     (checkpoint, config)
 }

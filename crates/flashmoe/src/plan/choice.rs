@@ -193,8 +193,8 @@ fn without_advice(error: &EngineError) -> String {
 pub(super) fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
         (
-            !matches!(arguments.kv_type, None | Some(KvTypeChoice::F16 | KvTypeChoice::F32)),
-            "--kv-type: --device gpu stores keys and values as f16 or f32",
+            matches!(arguments.kv_type, Some(KvTypeChoice::Bf16 | KvTypeChoice::Fp8)),
+            "--kv-type: --device gpu stores keys and values as f16, f32 or q8",
         ),
         (
             arguments.kv == Some(KvChoice::Grow),

@@ -186,8 +186,10 @@ impl Plan {
         let shapes =
             expert_shapes(&checkpoint, &config).map_err(Failure::engine).with_context(blame)?;
         let mut stages = stages::cut(arguments, &checkpoint, (&catalog, &config))?;
+        let stored = kv_type(arguments.kv_type, &config)?;
         let serves = |device| match device {
-            DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes),
+            DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes)
+                .and_then(|()| gpu::check_kv_type(stored, &config)),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let choice = match assumed {

@@ -102,3 +102,38 @@ fn too_little_memory_is_told_before_anything_is_loaded_and_enough_says_nothing_e
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("XDG_RUNTIME_DIR"), "{said}");
 }
+
+#[test]
+fn types_of_keys_and_values_that_the_kernels_do_not_store_are_refused_before_anything_is_loaded() {
+    let Some(driver) = lavapipe() else { return };
+    let driver = [("VK_DRIVER_FILES", driver.as_path())];
+    let plan = |model: &str, kv_type: &str| {
+        told(&["plan", model, "--device", "gpu:0", "--kv-type", kv_type], &driver)
+    };
+    let odd = support::golden().join("qwen35-calm-hf/model");
+    let (code, said) = plan(odd.to_str().unwrap(), "q8");
+    one_line(&said, &["head_dim", "1 x 32 values", "--kv-type f16"]);
+    assert_eq!(code, 3);
+    let (code, said) = plan(&demo(), "bf16");
+    one_line(&said, &["--kv-type", "f16, f32 or q8"]);
+    assert_eq!(code, 2);
+    let (code, said) = plan(&demo(), "q8");
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn the_demo_answers_in_8_bits_as_the_processor_does() {
+    let Some(driver) = lavapipe() else { return };
+    let answer = |device: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
+        let question = "What is 255 factored?";
+        command.args(["run", &demo(), question, "--temperature", "0", "--kv-type", "q8"]);
+        let output = command.args(["--device", device]).env("VK_DRIVER_FILES", &driver).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let found = answer("gpu:0");
+    assert!(found.contains("255 = 3"), "{found}");
+    assert_eq!(found, answer("cpu"));
+}

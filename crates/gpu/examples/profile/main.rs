@@ -522,7 +522,7 @@ fn layers(
     })?;
     if tokens > 1 {
         table.line(gpu, "  attend, of a prompt", 10, bytes, &mut |gpu| {
-            prompt::launch(gpu, queries, places, &room.b, shape, run)
+            prompt::launch(gpu, Cache::F16, queries, places, &room.b, shape, run)
         })?;
     }
     if tokens == 1 {

@@ -27,8 +27,10 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     for encoding in matrices::OTHER_PLACES {
         add(products(gpu, encoding, 1152)?);
     }
-    for cache in [attention::Cache::F32, attention::Cache::F16] {
-        heads_of_one(gpu, cache)?.into_iter().for_each(&mut *add);
+    for (cache, dim) in
+        [(attention::Cache::F32, 96), (attention::Cache::F16, 96), (attention::Cache::Q8, 128)]
+    {
+        heads_of_one(gpu, cache, dim)?.into_iter().for_each(&mut *add);
     }
     add(convolves(gpu)?);
     Ok(())
@@ -109,8 +111,12 @@ fn products(gpu: &mut Gpu, encoding: Encoding, columns: usize) -> Result<Finding
 /// Heads of a token among others, and alone; then its attention, with blocks one behind the other, and side by side.
 /// Its gate is part of attention in both; what a gate does is compared with attention without one, in value: an NVIDIA
 /// driver gives other last bits where another kernel multiplies by it.
-fn heads_of_one(gpu: &mut Gpu, cache: attention::Cache) -> Result<[Finding; 3], GpuError> {
-    let (dim, pairs, tokens, row, position) = (96, 16, 3, 1, 290);
+fn heads_of_one(
+    gpu: &mut Gpu,
+    cache: attention::Cache,
+    dim: usize,
+) -> Result<[Finding; 3], GpuError> {
+    let (pairs, tokens, row, position) = (16, 3, 1, 290);
     let shape = attention::Shape { query_heads: 4, key_value_heads: 2, dim };
     let mut numbers = Numbers::new(22);
     let mut random = |gpu: &mut Gpu, count: usize| floats(gpu, &numbers.floats(count));
@@ -120,7 +126,7 @@ fn heads_of_one(gpu: &mut Gpu, cache: attention::Cache) -> Result<[Finding; 3], 
     let angles = random(gpu, tokens * 2 * pairs)?;
     let capacity = 2 * dim * 300;
     let (old_keys, old_values) = (random(gpu, capacity)?, random(gpu, capacity)?);
-    let bytes = (capacity * cache.bytes()) as u64;
+    let bytes = (capacity / dim * cache.bytes(dim)) as u64;
     let (mut of_heads, mut of_attention) = (Vec::new(), Vec::new());
     for (alone, gated) in [(false, true), (true, true), (false, false)] {
         let (query, gate) = (empty(gpu, tokens * 4 * dim)?, empty(gpu, tokens * 4 * dim)?);

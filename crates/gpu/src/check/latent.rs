@@ -1,7 +1,7 @@
 //! Parts of latent attention, and heads that are wider than others: products by head, rows of a cache, attention to
 //! rows that are keys and values, and to keys and values of such heads.
 
-use kernels::f32_from_f16;
+use kernels::{KvType, f32_from_f16};
 
 use super::matrices::Held;
 use super::reference::reference;
@@ -25,7 +25,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     for encoding in matrices::OTHER_PLACES {
         add(by_head(gpu, encoding)?);
     }
-    for cache in [Cache::F32, Cache::F16] {
+    for cache in [Cache::F32, Cache::F16, Cache::Q8] {
         for neighbours in [true, false] {
             add(rows(gpu, cache, neighbours)?);
         }
@@ -113,7 +113,7 @@ fn rows(gpu: &mut Gpu, cache: Cache, neighbours: bool) -> Result<Finding, GpuErr
     }
     let (input, weight) = (floats(gpu, &x)?, floats(gpu, &norm)?);
     let (queries, told) = (floats(gpu, &query)?, floats(gpu, turns.as_flattened())?);
-    let words = row.width() * cache.bytes() / 4;
+    let words = cache.bytes(row.width()) / 4;
     let held = empty(gpu, (start + tokens) * words)?;
     let meets = empty(gpu, tokens * heads * row.width())?;
     let run = Run { first: 0, tokens, position: start };
@@ -121,12 +121,16 @@ fn rows(gpu: &mut Gpu, cache: Cache, neighbours: bool) -> Result<Finding, GpuErr
     latent::launch_append(gpu, cache, of, row, 1e-6, run)?;
     let of = Turned { query: &queries, angles: &told, turned: &meets };
     latent::launch_turn(gpu, of, row, QueryHeads { heads, plain }, (0, tokens))?;
-    let mut found = cached(gpu, cache, &held, start * words, tokens * words)?;
+    let mut found = cached(gpu, cache, row.width(), (&held, start * words, tokens * words))?;
     let ends = gpu.read_floats(&meets, 0, tokens * heads * row.width())?;
     found.extend(ends.chunks_exact(row.width()).flat_map(|head| head[row.rank..].to_vec()));
     let order = if neighbours { "neighbours" } else { "halves" };
-    let name = format!("latent rows, pairs of {order}, {} bytes a value", cache.bytes());
-    let bound = if cache == Cache::F16 { 5e-4 } else { 1e-5 };
+    let name = format!("latent rows, pairs of {order}, {cache:?}");
+    let bound = match cache {
+        Cache::F32 => 1e-5,
+        Cache::F16 => 5e-4,
+        Cache::Q8 => 5e-3,
+    };
     Ok(Finding { name, difference: difference(&found, &expected), bound, alone_equal: true })
 }
 
@@ -134,15 +138,24 @@ fn rows(gpu: &mut Gpu, cache: Cache, neighbours: bool) -> Result<Finding, GpuErr
 fn cached(
     gpu: &mut Gpu,
     cache: Cache,
-    from: &Buffer,
-    first: usize,
-    words: usize,
+    dim: usize,
+    (from, first, words): (&Buffer, usize, usize),
 ) -> Result<Vec<f32>, GpuError> {
     let words = gpu.read_words(from, 4 * first as u64, words)?;
     let halves = |word: u32| [word as u16, (word >> 16) as u16].map(f32_from_f16);
     Ok(match cache {
         Cache::F32 => words.into_iter().map(f32::from_bits).collect(),
         Cache::F16 => words.into_iter().flat_map(halves).collect(),
+        Cache::Q8 => {
+            let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            let mut values = vec![0.0; dim];
+            let rows = bytes.chunks_exact(cache.bytes(dim));
+            rows.flat_map(|row| {
+                KvType::Q8.decode(row, &mut values);
+                values.clone()
+            })
+            .collect()
+        }
     })
 }
 
@@ -160,15 +173,18 @@ fn attends(gpu: &mut Gpu, cache: Cache, latent: bool) -> Result<Finding, GpuErro
     let of_kind = attention::Shape { query_heads, key_value_heads, dim: row };
     let (keys, values) = (numbers.floats(tokens * all), numbers.floats(tokens * all));
     let (k, v) = (floats(gpu, &keys)?, floats(gpu, &values)?);
-    let held = [0, 1].map(|_| empty(gpu, tokens * all * cache.bytes() / 4));
+    let words = tokens * key_value_heads * cache.bytes(row) / 4;
+    let held = [0, 1].map(|_| empty(gpu, words));
     let [first, second] = held;
     let (first, second) = (first?, second?);
     let rows = KeyValue { keys: &k, values: &v };
     let places = KeyValue { keys: &first, values: &second };
     let run = Run { first: 0, tokens, position: 0 };
     attention::launch_append(gpu, cache, rows, places, of_kind, run)?;
-    let words = tokens * all * cache.bytes() / 4;
-    let seen = [cached(gpu, cache, &first, 0, words)?, cached(gpu, cache, &second, 0, words)?];
+    let seen = [
+        cached(gpu, cache, row, (&first, 0, words))?,
+        cached(gpu, cache, row, (&second, 0, words))?,
+    ];
     let seen = [&seen[0], if latent { &seen[0] } else { &seen[1] }];
     let places = KeyValue { keys: &first, values: if latent { &first } else { &second } };
     let expected = expected(&query, seen, shape);
@@ -184,7 +200,7 @@ fn attends(gpu: &mut Gpu, cache: Cache, latent: bool) -> Result<Finding, GpuErro
         results.push(gpu.read_floats(&out, 0, tokens * query_heads * width)?);
     }
     let what = if latent { "to latent rows" } else { "of wide heads" };
-    let name = format!("attention {what}, {} bytes a value", cache.bytes());
+    let name = format!("attention {what}, {cache:?}");
     let alone_equal = results.iter().all(|it| *it == results[0]);
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })
 }

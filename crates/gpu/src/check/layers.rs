@@ -13,13 +13,18 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     add(gated_norms(gpu)?);
     add(rotations(gpu)?);
     add(gates(gpu)?);
-    for cache in [attention::Cache::F32, attention::Cache::F16] {
+    for cache in [attention::Cache::F32, attention::Cache::F16, attention::Cache::Q8] {
         for dim in [64, 96, 256] {
             add(attends(gpu, cache, dim, false)?);
         }
     }
-    for dim in prompt::DIMS {
-        add(attends(gpu, attention::Cache::F16, dim, true)?);
+    for dim in [96, 256] {
+        add(q8::rows(gpu, dim)?);
+    }
+    for cache in [attention::Cache::F16, attention::Cache::Q8] {
+        for dim in prompt::DIMS {
+            add(attends(gpu, cache, dim, true)?);
+        }
     }
     add(convolves(gpu)?);
     for (key_dim, value_dim, tiled) in [(128, 128, false), (16, 24, false), (36, 32, true)] {
@@ -158,7 +163,7 @@ fn attends(
         row.iter_mut().zip(&both[dim..]).for_each(|(value, gate)| *value /= 1.0 + (-gate).exp());
     }
     let both = floats(gpu, if of_prompt { &both } else { &[0.0] })?;
-    let size = (context * 2 * dim * cache.bytes()) as u64;
+    let size = (context * 2 * cache.bytes(dim)) as u64;
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
     let out = empty(gpu, query.len())?;
@@ -169,7 +174,7 @@ fn attends(
         attention::launch_append(gpu, cache, rows, places, shape, run)?;
         let queries = attention::Queries { query: &q, both: of_prompt.then_some(&both) };
         match of_prompt {
-            true => prompt::launch(gpu, queries, places, out, shape, run),
+            true => prompt::launch(gpu, cache, queries, places, out, shape, run),
             false => attention::launch(gpu, cache, queries, places, out, shape, run),
         }
     };

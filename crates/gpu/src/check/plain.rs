@@ -13,15 +13,16 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         add(rotations(gpu, dim, rotated)?);
     }
     add(biases(gpu)?);
-    for cache in [attention::Cache::F32, attention::Cache::F16] {
+    for cache in [attention::Cache::F32, attention::Cache::F16, attention::Cache::Q8] {
         // One that outweighs all, one that weighs nothing.
         let sinks = Some([0.3, 30.0, -1.0, -90.0]);
-        for (dim, window) in [(64, None), (64, Some(128)), (36, Some(100)), (64, Some(1))] {
+        let odd = if cache == attention::Cache::Q8 { 96 } else { 36 };
+        for (dim, window) in [(64, None), (64, Some(128)), (odd, Some(100)), (64, Some(1))] {
             add(attends(gpu, cache, (dim, window), sinks)?);
         }
         add(attends(gpu, cache, (64, Some(100)), None)?);
     }
-    for cache in [attention::Cache::F32, attention::Cache::F16] {
+    for cache in [attention::Cache::F32, attention::Cache::F16, attention::Cache::Q8] {
         add(prepares(gpu, cache)?);
     }
     add(routes(gpu)?);
@@ -85,7 +86,7 @@ fn attends(
     let extras = AttentionExtras { window, sinks: sinks.as_ref().map(|sinks| &sinks[..]) };
     let of = Attended::random(&mut Numbers::new(73), cache, dim, extras);
     let Attended { shape, kv_type, query, key, value, expected } = of;
-    let size = (context * 2 * dim * cache.bytes()) as u64;
+    let size = (context * 2 * cache.bytes(dim)) as u64;
     let (keys, values) = (gpu.buffer("check", size)?, gpu.buffer("check", size)?);
     let (q, k, v) = (floats(gpu, &query)?, floats(gpu, &key)?, floats(gpu, &value)?);
     let held = floats(gpu, &sinks.unwrap_or([attention::NO_SINK; 4]))?;
@@ -129,7 +130,7 @@ fn prepares(gpu: &mut Gpu, cache: attention::Cache) -> Result<Finding, GpuError>
         let (query, key, value) = (query?, key?, value?);
         let [of_query, of_key, of_value] = [0, 1, 2].map(|at| floats(gpu, &biases[at]));
         let added = [&of_query?, &of_key?, &of_value?];
-        let bytes = (80 * 2 * 64 * cache.bytes()) as u64;
+        let bytes = (80 * 2 * cache.bytes(64)) as u64;
         let (keys, values) = (gpu.buffer("check", bytes)?, gpu.buffer("check", bytes)?);
         let places = attention::KeyValue { keys: &keys, values: &values };
         let run = attention::Run { first: row, tokens: 1, position };
@@ -153,13 +154,13 @@ fn prepares(gpu: &mut Gpu, cache: attention::Cache) -> Result<Finding, GpuError>
             attention::launch_append(gpu, cache, rows, places, shape, run)?;
         }
         let mut found = gpu.read_words(&query, 4 * (row * widths[0]) as u64, widths[0])?;
-        let words = 2 * 64 * cache.bytes() / 4;
+        let words = 2 * cache.bytes(64) / 4;
         for side in [&keys, &values] {
             found.extend(gpu.read_words(side, 4 * (position * words) as u64, words)?);
         }
         results.push(found);
     }
-    let name = format!("a token's heads with biases to a cache of {} bytes a value", cache.bytes());
+    let name = format!("a token's heads with biases to a cache of {cache:?}");
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: 0.0, bound: 0.0, alone_equal })
 }

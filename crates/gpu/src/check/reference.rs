@@ -46,6 +46,7 @@ impl Attended {
         let kv_type = match cache {
             Cache::F32 => KvType::F32,
             Cache::F16 => KvType::F16,
+            Cache::Q8 => KvType::Q8,
         };
         let on_processor = AttentionShape {
             query_heads: 4,

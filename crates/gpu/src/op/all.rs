@@ -155,6 +155,15 @@ fn with_sinks(cache: Cache) -> impl Iterator<Item = Op> {
     [false, true].into_iter().flat_map(of).chain([join, Op::PreparePlain(cache)])
 }
 
+/// Attention of a prompt's tokens by rows.
+fn of_prompts(cache: Cache) -> impl Iterator<Item = Op> {
+    let of = move |dim: usize| {
+        let dim = dim as u32;
+        [false, true].map(|gated| Op::AttendPrompt { cache, dim, gated })
+    };
+    prompt::DIMS.into_iter().flat_map(of)
+}
+
 /// Tiles of cooperative matrices of a packing.
 fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
     let dense = tile::DENSE_TOKENS.into_iter().flat_map(move |tokens| {
@@ -205,7 +214,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Router { biased: true },
         Op::Group,
     ];
-    let caches = [Cache::F32, Cache::F16];
+    let caches = [Cache::F32, Cache::F16, Cache::Q8];
     plain
         .into_iter()
         .chain(
@@ -241,10 +250,6 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(packings().flat_map(head_products))
         .chain(packings().flat_map(halves))
         .chain([Op::Halves])
-        .chain(
-            prompt::DIMS.into_iter().flat_map(|dim| {
-                [false, true].map(|gated| Op::AttendPrompt { dim: dim as u32, gated })
-            }),
-        )
+        .chain([Cache::F16, Cache::Q8].into_iter().flat_map(of_prompts))
         .chain(packings().flat_map(tiles))
 }

@@ -1,13 +1,14 @@
 //! A cache of keys and values, and attention over it with an online softmax.
 //!
-//! A cache holds rows `[positions, key_value_heads, dim]` of f32, or of f16 two to a word. One workgroup computes one
-//! query head of one token, block by block: scores of 64 positions, each by four invocations, then their values, a word
-//! per invocation. Blocks begin at multiples of 64 and are joined in their order, one behind the other or, of a token
-//! alone, from workgroups side by side ([`launch_split`]): a token's sums depend on neither.
+//! A cache holds rows `[positions, key_value_heads, dim]` of f32, of f16 two to a word, or of 8 bits ([`super::q8`]).
+//! One workgroup computes one query head of one token, block by block: scores of 64 positions, each by four
+//! invocations, then their values, one or two per invocation. Blocks begin at multiples of 64 and are joined in their
+//! order, one behind the other or, of a token alone, from workgroups side by side ([`launch_split`]): a token's sums
+//! depend on neither.
 
 use std::fmt::Write as _;
 
-use super::Op;
+use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -18,15 +19,28 @@ pub enum Cache {
     F32,
     /// Binary16.
     F16,
+    /// Signed bytes with a binary16 scale for 32 of them.
+    Q8,
 }
 
 impl Cache {
-    /// Bytes of a value.
-    pub fn bytes(self) -> usize {
+    /// Bytes of a row: so many keys or values of a head.
+    pub fn bytes(self, dim: usize) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
+            Self::F32 => 4 * dim,
+            Self::F16 => 2 * dim,
+            Self::Q8 => q8::bytes(dim),
         }
+    }
+
+    /// Words of a position's rows.
+    fn words(self, shape: Shape) -> usize {
+        shape.key_value_heads * self.bytes(shape.dim) / 4
+    }
+
+    /// Whether one launch prepares a token's heads of `dim` values: each has words of its own.
+    pub fn prepares(self, dim: usize) -> bool {
+        self != Self::Q8 || dim.is_multiple_of(q8::WHOLE_WORDS)
     }
 }
 
@@ -135,10 +149,12 @@ pub(crate) fn append(cache: Cache) -> (Source, String) {
         .read("value", "f32")
         .write("keys", "u32")
         .write("values", "u32")
-        .parameters(&["width", "first", "position"]);
+        .parameters(&["width", "first", "position"])
+        .function(&q8::stores(cache, &["key", "value"]));
     let (per, pack) = match cache {
         Cache::F32 => (1, "bitcast<u32>(FROM[source])"),
         Cache::F16 => (2, "pack2x16float(vec2<f32>(FROM[source], FROM[source + 1u]))"),
+        Cache::Q8 => return (source.parameters(&["dim"]), q8::APPEND.to_owned()),
     };
     let (key, value) = (pack.replace("FROM", "key"), pack.replace("FROM", "value"));
     let body = format!(
@@ -168,10 +184,13 @@ pub fn launch_append(
     run: Run,
 ) -> Result<(), GpuError> {
     let width = (shape.key_value_heads * shape.dim) as u32;
-    let parameters = [width, run.first as u32, run.position as u32];
+    let mut parameters = vec![width, run.first as u32, run.position as u32];
+    if cache == Cache::Q8 {
+        assert!(q8::serves(shape.key_value_heads, shape.dim), "{shape:?}");
+        parameters.push(shape.dim as u32);
+    }
     let spans = [rows.keys, rows.values, places.keys, places.values].map(Buffer::all);
-    let words = width / (4 / cache.bytes() as u32);
-    let groups = [words.div_ceil(256), run.tokens as u32, 1];
+    let groups = [(cache.words(shape) as u32).div_ceil(256), run.tokens as u32, 1];
     gpu.dispatch(Op::Append(cache), &spans, &parameters, groups)
 }
 
@@ -189,6 +208,11 @@ struct Form {
     wide: bool,
     /// Whether heads have sinks, and see a window.
     sinks: bool,
+}
+
+/// Whether keys of so many values can be read as vectors: of 8 bits as whole words.
+fn is_wide(cache: Cache, dim: usize) -> bool {
+    dim.is_multiple_of(if cache == Cache::Q8 { q8::WHOLE_WORDS } else { 8 })
 }
 
 impl Form {
@@ -219,18 +243,20 @@ impl Form {
     }
 
     fn declare(&self, source: Source) -> Source {
+        let vectors = self.wide && self.cache != Cache::Q8;
         source
-            .read("keys", if self.wide { "vec4<u32>" } else { "u32" })
+            .read("keys", if vectors { "vec4<u32>" } else { "u32" })
             .read("values", "u32")
+            .function(&q8::loads(self.cache))
             .shared("red", "array<f32, 256>")
             .shared("q", "array<f32, 256>")
             .shared("scores", "array<vec4<f32>, 16>")
             .shared("weights", "array<vec4<f32>, 16>")
     }
 
-    /// Values of a word.
+    /// Values that an invocation sums.
     fn per(&self) -> u32 {
-        4 / self.cache.bytes() as u32
+        if self.cache == Cache::F32 { 1 } else { 2 }
     }
 
     /// The query, scaled, in `q`; which dimensions and positions this invocation sums.
@@ -250,8 +276,8 @@ impl Form {
         )
     }
 
-    /// Of the block at `block`: `most`, `weight` and the sums `near` and, of f16, `far`. Four invocations share a
-    /// position's score.
+    /// Of the block at `block`: `most`, `weight` and the sums `near` and, of two values, `far`. Four invocations share
+    /// a position's score.
     fn block(&self) -> String {
         let (step, score) = match (self.cache, self.wide) {
             (Cache::F32, true) => (
@@ -280,22 +306,33 @@ impl Form {
                 "let pair = unpack2x16float(keys[(at + d) >> 1u]);
                 score = fma(q[d + 1u], pair.y, fma(q[d], pair.x, score));",
             ),
+            (Cache::Q8, true) => (16, q8::SCORE_OF_WORDS),
+            (Cache::Q8, false) => (
+                2,
+                "let pair = pair_keys(at / p.dim, p.dim, d / 2u);
+                score = fma(q[d + 1u], pair.y, fma(q[d], pair.x, score));",
+            ),
         };
         let add = |index: &str| {
-            let from = format!(
-                "values[((block + {index}) * p.key_value_heads + pair_head) * words + word]"
-            );
+            let row = format!("(block + {index}) * p.key_value_heads + pair_head");
+            let from = format!("values[({row}) * words + word]");
             let weight = format!("weights[({index}) >> 2u][({index}) & 3u]");
             match self.cache {
                 Cache::F32 => format!("near = fma({weight}, bitcast<f32>({from}), near);\n"),
-                Cache::F16 => format!(
-                    "{{
-                        let pair = unpack2x16float({from});
+                Cache::F16 | Cache::Q8 => {
+                    let pair = match self.cache {
+                        Cache::Q8 => format!("pair_values({row}, p.dim, word)"),
+                        _ => format!("unpack2x16float({from})"),
+                    };
+                    format!(
+                        "{{
+                        let pair = {pair};
                         near = fma({weight}, pair.x, near);
                         far = fma({weight}, pair.y, far);
                     }}
                     "
-                ),
+                    )
+                }
             }
         };
         let unseen = if self.sinks { "mine > position || mine < seen" } else { "mine > position" };
@@ -517,7 +554,7 @@ pub fn launch_split<'a>(
     let parameters = layer.parameters(run);
     let (heads, sinks) = (layer.shape.query_heads as u32, layer.sinks.is_some());
     let spans = [query, keys, values, partial].map(Buffer::all);
-    let op = Op::AttendSplit { cache, wide: layer.shape.dim.is_multiple_of(8), sinks };
+    let op = Op::AttendSplit { cache, wide: is_wide(cache, layer.shape.dim), sinks };
     gpu.dispatch(op, &spans, &parameters, [heads, blocks as u32, 1])?;
     let spans = std::iter::once(partial).chain(both).chain(layer.sinks).chain([y]);
     let spans: Vec<_> = spans.map(Buffer::all).collect();
@@ -543,7 +580,7 @@ pub fn launch<'a>(
     let spans = std::iter::once(query).chain(both).chain(layer.sinks);
     let spans: Vec<_> = spans.chain([keys, values, y]).map(Buffer::all).collect();
     let groups = [shape.query_heads as u32, run.tokens as u32, 1];
-    let (wide, sinks) = (shape.dim.is_multiple_of(8), layer.sinks.is_some());
+    let (wide, sinks) = (is_wide(cache, shape.dim), layer.sinks.is_some());
     let op = Op::Attend { cache, gated: both.is_some(), wide, sinks };
     gpu.dispatch(op, &spans, &parameters, groups)
 }

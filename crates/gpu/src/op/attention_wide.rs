@@ -3,8 +3,8 @@
 //! A workgroup computes one query head of one token, blocks of 64 positions one behind the other: scores as there, then
 //! two values per invocation. A token's sums do not depend on its batch.
 
-use super::Op;
 use super::attention::{Cache, KeyValue, Run};
+use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -54,7 +54,8 @@ pub(crate) fn source(cache: Cache) -> (Source, String) {
         .shared("red", "array<f32, 256>")
         .shared("q", &format!("array<f32, {ROW_LIMIT}>"))
         .shared("scores", "array<vec4<f32>, 16>")
-        .shared("weights", "array<vec4<f32>, 16>");
+        .shared("weights", "array<vec4<f32>, 16>")
+        .function(&q8::loads(cache));
     let (step, score, add) = match cache {
         Cache::F32 => (
             1,
@@ -72,13 +73,23 @@ pub(crate) fn source(cache: Cache) -> (Source, String) {
                 far = fma(weight_of, pair.y, far);
             }",
         ),
+        Cache::Q8 => (
+            2,
+            "let pair = pair_keys(at / p.row, p.row, d / 2u);
+            score = fma(q[d + 1u], pair.y, fma(q[d], pair.x, score));",
+            "if 2u * lid < p.values {
+                let pair = pair_values(start / p.row, p.row, lid);
+                near = fma(weight_of, pair.x, near);
+                far = fma(weight_of, pair.y, far);
+            }",
+        ),
     };
     let write = match cache {
         Cache::F32 => {
             "if lid < p.values { y[at_y + lid] = sum / total; }
             if lid + 256u < p.values { y[at_y + lid + 256u] = more / total; }"
         }
-        Cache::F16 => {
+        Cache::F16 | Cache::Q8 => {
             "if 2u * lid < p.values {
                 y[at_y + 2u * lid] = sum / total;
                 y[at_y + 2u * lid + 1u] = more / total;

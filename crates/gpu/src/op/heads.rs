@@ -1,7 +1,7 @@
 //! Heads of queries and keys: parting queries from gates, norm and rotation.
 
-use super::Op;
 use super::attention::{Cache, KeyValue, Run, Shape};
+use super::{Op, q8};
 use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
@@ -105,7 +105,7 @@ pub fn launch_split(
 }
 
 /// Buffers and parameters of [`prepare`].
-fn prepare_source(gated: bool, form: Form) -> Source {
+fn prepare_source(cache: Cache, gated: bool, form: Form) -> Source {
     let mut source = Source::new();
     if gated {
         source = source.read("both", "f32");
@@ -131,6 +131,7 @@ fn prepare_source(gated: bool, form: Form) -> Source {
         .shared("red", "array<f32, 256>")
         .shared("row", "array<f32, 256>")
         .function(tree_sum(form))
+        .function(&q8::stores(cache, &["row"]))
 }
 
 pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String) {
@@ -177,24 +178,25 @@ pub(crate) fn prepare(cache: Cache, gated: bool, form: Form) -> (Source, String)
         workgroupBarrier();
         {store}"
     );
-    (prepare_source(gated, form), body)
+    (prepare_source(cache, gated, form), body)
 }
 
 /// The end of a kernel that prepares heads of one token: of a query `number` goes to `query[at]`, keys and values go
 /// from `row` to the cache. `of_query`, `of_key` and `other` say which head the workgroup has.
 pub(super) fn store(cache: Cache, at: &str, number: &str) -> String {
-    let (per, pack) = match cache {
-        Cache::F32 => (1, "bitcast<u32>(row[lid])"),
-        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
+    let (words, pack) = match cache {
+        Cache::F32 => ("p.dim / 1u", "bitcast<u32>(row[lid])"),
+        Cache::F16 => ("p.dim / 2u", "pack2x16float(vec2<f32>(row[2u * lid], row[2u * lid + 1u]))"),
+        Cache::Q8 => ("p.dim / 64u * 17u", "word_row(0u, lid, p.dim)"),
     };
     format!(
         "if of_query {{
             if lid < p.dim {{ query[{at}] = {number}; }}
             return;
         }}
-        if lid < p.dim / {per}u {{
+        if lid < {words} {{
             let word = {pack};
-            let to = (p.position * p.key_value_heads + other % p.key_value_heads) * (p.dim / {per}u) + lid;
+            let to = (p.position * p.key_value_heads + other % p.key_value_heads) * ({words}) + lid;
             if of_key {{ keys[to] = word; }} else {{ values[to] = word; }}
         }}
         "
@@ -236,6 +238,7 @@ pub fn launch_prepare(
 ) -> Result<(), GpuError> {
     let dim = shape.dim;
     assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
+    assert!(cache.prepares(dim), "heads of {dim} to {cache:?}");
     let parameters = [
         shape.query_heads as u32,
         shape.key_value_heads as u32,

@@ -1,8 +1,8 @@
 //! Rows of latent attention: what is cached of a token is one row for all heads, a normed latent and a rotated key; and
 //! the rotated ends of queries that meet such rows.
 
-use super::Op;
 use super::attention::{Cache, Run};
+use super::{Op, q8};
 use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
@@ -44,10 +44,14 @@ pub(crate) fn append(cache: Cache, form: Form) -> (Source, String) {
         .parameters(&["rank", "pairs", "step", "apart", "first", "position", "epsilon"])
         .shared("red", "array<f32, 256>")
         .shared("row", &format!("array<f32, {ROW_LIMIT}>"))
-        .function(tree_sum(form));
-    let (per, pack) = match cache {
-        Cache::F32 => (1, "bitcast<u32>(row[word])"),
-        Cache::F16 => (2, "pack2x16float(vec2<f32>(row[2u * word], row[2u * word + 1u]))"),
+        .function(tree_sum(form))
+        .function(&q8::stores(cache, &["row"]));
+    let (words, pack) = match cache {
+        Cache::F32 => ("width / 1u", "bitcast<u32>(row[word])"),
+        Cache::F16 => {
+            ("width / 2u", "pack2x16float(vec2<f32>(row[2u * word], row[2u * word + 1u]))")
+        }
+        Cache::Q8 => ("width / 64u * 17u", "word_row(0u, word, width)"),
     };
     let body = format!(
         "let token = p.first + wid.x;
@@ -68,7 +72,7 @@ pub(crate) fn append(cache: Cache, form: Form) -> (Source, String) {
             row[p.rank + p.pairs + j] = fma(a, s, b * c);
         }}
         workgroupBarrier();
-        let words = width / {per}u;
+        let words = {words};
         for (var word = lid; word < words; word = word + 256u) {{
             cache[(p.position + wid.x) * words + word] = {pack};
         }}
@@ -103,6 +107,7 @@ pub fn launch_append(
     run: Run,
 ) -> Result<(), GpuError> {
     assert!(row.width() <= ROW_LIMIT && row.width().is_multiple_of(2), "{row:?}");
+    assert!(cache != Cache::Q8 || q8::serves(1, row.width()), "{row:?}");
     let [step, apart] = row.steps();
     let (rank, pairs) = (row.rank as u32, row.rotated as u32 / 2);
     let (first, position) = (run.first as u32, run.position as u32);

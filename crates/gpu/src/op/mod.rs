@@ -25,6 +25,7 @@ pub mod packing;
 pub mod plain;
 pub mod product;
 pub mod prompt;
+pub mod q8;
 pub mod router;
 pub mod router_scored;
 mod scales;
@@ -168,8 +169,10 @@ pub enum Op {
         /// As of [`Op::Attend`].
         sinks: bool,
     },
-    /// Attention of a prompt's tokens over a cache of f16.
+    /// Attention of a prompt's tokens over a cache.
     AttendPrompt {
+        /// The cache: f16 or of 8 bits.
+        cache: attention::Cache,
         /// Values of a head.
         dim: u32,
         /// Whether the result is multiplied by the sigmoid of a gate.
@@ -278,7 +281,7 @@ impl Op {
             }
             Self::AttendSplit { cache, wide, sinks } => attention::split(cache, wide, sinks),
             Self::AttendJoin { cache, gated, sinks } => attention::join(cache, gated, sinks),
-            Self::AttendPrompt { dim, gated } => prompt::source(dim, gated),
+            Self::AttendPrompt { cache, dim, gated } => prompt::source(cache, dim, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
             Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),

@@ -1,8 +1,8 @@
 //! Heads that are rotated without a norm, and biases of rows: parts that only some families have.
 
-use super::Op;
 use super::attention::{Cache, KeyValue, Run, Shape};
 use super::heads::{self, HEAD_DIM_LIMIT};
+use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -82,7 +82,8 @@ pub(crate) fn prepare(cache: Cache) -> (Source, String) {
         .write("keys", "u32")
         .write("values", "u32")
         .parameters(&["query_heads", "key_value_heads", "dim", "pairs", "row", "position"])
-        .shared("row", "array<f32, 256>");
+        .shared("row", "array<f32, 256>")
+        .function(&q8::stores(cache, &["row"]));
     let store = heads::store(cache, "at_query", "number");
     let body = format!(
         "let of_query = wid.x < p.query_heads;
@@ -153,6 +154,7 @@ pub fn launch_prepare(
 ) -> Result<(), GpuError> {
     let dim = shape.dim;
     assert!(dim <= HEAD_DIM_LIMIT && 2 * pairs <= dim, "heads of {dim}, {pairs} pairs");
+    assert!(cache.prepares(dim), "heads of {dim} to {cache:?}");
     let numbers = [shape.query_heads, shape.key_value_heads, dim, pairs, run.first, run.position];
     let [query_bias, key_bias, value_bias] = of.biases;
     let KeyValue { keys, values } = of.places;

@@ -1,5 +1,5 @@
-//! Attention of a prompt's tokens over a cache of f16: 32 rows a workgroup, which are some tokens times the query heads
-//! that share a head of keys, so that keys and values are read once for all of them.
+//! Attention of a prompt's tokens over a cache of f16 or of 8 bits: 32 rows a workgroup, which are some tokens times
+//! the query heads that share a head of keys, so that keys and values are read once for all of them.
 //!
 //! It runs where products of prompts go by matrices, and needs more workgroup memory than a step's kernels have
 //! ([`super::attention`]). Positions go by blocks of 64 from the first on with an online softmax, so a row's bits
@@ -7,8 +7,8 @@
 
 use std::fmt::Write as _;
 
-use super::Op;
-use super::attention::{KeyValue, Queries, Run, Shape};
+use super::attention::{Cache, KeyValue, Queries, Run, Shape};
+use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -23,18 +23,49 @@ const DEPTH: u32 = 8;
 const STEP: u32 = DEPTH + 1;
 
 /// True where a layer of this shape is computed here.
-pub fn serves(shape: Shape) -> bool {
-    DIMS.contains(&shape.dim) && shape.query_heads / shape.key_value_heads <= ROWS
+pub fn serves(cache: Cache, shape: Shape) -> bool {
+    cache != Cache::F32
+        && DIMS.contains(&shape.dim)
+        && shape.query_heads / shape.key_value_heads <= ROWS
 }
 
-pub(crate) fn source(dim: u32, gated: bool) -> (Source, String) {
+/// Eight values of keys or of values: how a kernel declares them, reads them by row and place, and makes two vectors.
+struct Eight {
+    array: &'static str,
+    zero: &'static str,
+    parts: fn(&str) -> [String; 2],
+    read: fn(&str, &str, &str, u32) -> String,
+}
+
+/// As halves in vectors, which are the caches' own.
+const HALVES: Eight = Eight {
+    array: "vec4<u32>",
+    zero: "vec4<u32>(0u)",
+    parts: |eight| {
+        [("x", "y"), ("z", "w")].map(|(a, b)| {
+            format!("vec4<f32>(unpack2x16float({eight}.{a}), unpack2x16float({eight}.{b}))")
+        })
+    },
+    read: |array, row, at, dim| format!("{array}[({row}) * {}u + {at}]", dim / 8),
+};
+
+/// As bytes under a scale.
+const BYTES: Eight = Eight {
+    array: "u32",
+    zero: "mat2x4<f32>()",
+    parts: |eight| [0, 1].map(|half| format!("{eight}[{half}]")),
+    read: |array, row, at, dim| format!("eight_{array}({row}, {dim}u, {at})"),
+};
+
+pub(crate) fn source(cache: Cache, dim: u32, gated: bool) -> (Source, String) {
+    let eight = if cache == Cache::Q8 { &BYTES } else { &HALVES };
     let mut source = Source::new().read("query", "vec4<f32>");
     if gated {
         source = source.read("both", "vec4<f32>");
     }
     let source = source
-        .read("keys", "vec4<u32>")
-        .read("values", "vec4<u32>")
+        .read("keys", eight.array)
+        .read("values", eight.array)
         .write("y", "vec4<f32>")
         .parameters(&["query_heads", "key_value_heads", "first", "position", "tokens", "scale"])
         .shared("q", &format!("array<vec4<f32>, {}>", ROWS as u32 * DEPTH))
@@ -43,6 +74,7 @@ pub(crate) fn source(dim: u32, gated: bool) -> (Source, String) {
         .shared("red", "array<f32, 256>")
         .shared("sums", "array<f32, 256>")
         .shared("keeps", "array<f32, 32>");
+    let source = if cache == Cache::Q8 { source.function(&q8::loads_of_eight()) } else { source };
     // An invocation sums eight values of so many rows.
     let (groups, rows) = (dim / 8, dim / 64);
     let mut body = format!(
@@ -71,9 +103,9 @@ pub(crate) fn source(dim: u32, gated: bool) -> (Source, String) {
         "for (var block = 0u; block <= last; block = block + {BLOCK}u) {{
             {}{}{}}}
         ",
-        scores(dim),
+        scores(eight, dim),
         SOFTMAX,
-        add(dim)
+        add(eight, dim)
     );
     let _ = write!(
         body,
@@ -113,7 +145,7 @@ pub(crate) fn source(dim: u32, gated: bool) -> (Source, String) {
 }
 
 /// The scores of a block into `weights`, by position and row: two rows and four positions an invocation.
-fn scores(dim: u32) -> String {
+fn scores(eight: &Eight, dim: u32) -> String {
     let each = |text: &dyn Fn(u32, u32) -> String| -> String {
         (0..2)
             .flat_map(|row| (0..4).map(move |at| (row, at)))
@@ -136,6 +168,9 @@ fn scores(dim: u32) -> String {
             16 * at
         )
     });
+    let [low, high] = (eight.parts)("eight");
+    let read =
+        (eight.read)("keys", "position * p.key_value_heads + wid.x", "c * 4u + (lid & 3u)", dim);
     format!(
         "{begin}for (var c = 0u; c < {}u; c = c + 1u) {{
             workgroupBarrier();
@@ -145,13 +180,13 @@ fn scores(dim: u32) -> String {
                 let head = (p.first + token) * p.query_heads + wid.x * group + m % group;
                 q[lid] = query[head * {}u + c * {DEPTH}u + (lid & 7u)] * bitcast<f32>(p.scale);
                 let position = block + (lid >> 2u);
-                var eight = vec4<u32>(0u);
+                var eight = {};
                 if position <= last {{
-                    eight = keys[(position * p.key_value_heads + wid.x) * {}u + c * 4u + (lid & 3u)];
+                    eight = {read};
                 }}
                 let to = (lid >> 2u) * {STEP}u + (lid & 3u) * 2u;
-                k[to] = vec4<f32>(unpack2x16float(eight.x), unpack2x16float(eight.y));
-                k[to + 1u] = vec4<f32>(unpack2x16float(eight.z), unpack2x16float(eight.w));
+                k[to] = {low};
+                k[to + 1u] = {high};
             }}
             workgroupBarrier();
             for (var e = 0u; e < {DEPTH}u; e = e + 1u) {{
@@ -164,7 +199,7 @@ fn scores(dim: u32) -> String {
         ",
         dim / 32,
         dim / 4,
-        dim / 8
+        eight.zero
     )
 }
 
@@ -196,7 +231,7 @@ const SOFTMAX: &str = "
 ";
 
 /// Adds a block's values to the sums.
-fn add(dim: u32) -> String {
+fn add(eight: &Eight, dim: u32) -> String {
     let (rows, mut text) = (dim / 64, String::new());
     for row in 0..rows {
         let _ = write!(
@@ -210,19 +245,26 @@ fn add(dim: u32) -> String {
     for at in 0..4 {
         let _ = write!(
             four,
-            "var eight{at} = vec4<u32>(0u);
+            "var eight{at} = {};
             if j + {at}u < count {{
-                eight{at} = values[((block + j + {at}u) * p.key_value_heads + wid.x) * {}u + part];
+                eight{at} = {};
             }}
             ",
-            dim / 8
+            eight.zero,
+            (eight.read)(
+                "values",
+                &format!("(block + j + {at}u) * p.key_value_heads + wid.x"),
+                "part",
+                dim
+            )
         );
     }
     for at in 0..4 {
+        let [low, high] = (eight.parts)(&format!("eight{at}"));
         let _ = write!(
             four,
-            "let a{at} = vec4<f32>(unpack2x16float(eight{at}.x), unpack2x16float(eight{at}.y));
-            let b{at} = vec4<f32>(unpack2x16float(eight{at}.z), unpack2x16float(eight{at}.w));
+            "let a{at} = {low};
+            let b{at} = {high};
             let w{at} = weights[(j + {at}u) * 8u + (mine >> 2u)];
             "
         );
@@ -248,19 +290,20 @@ fn add(dim: u32) -> String {
     )
 }
 
-/// As [`super::attention::launch`], where [`serves`], over a cache of f16.
+/// As [`super::attention::launch`], where [`serves`].
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
+    cache: Cache,
     Queries { query, both }: Queries<'_>,
     KeyValue { keys, values }: KeyValue<'_>,
     y: &Buffer,
     shape: Shape,
     run: Run,
 ) -> Result<(), GpuError> {
-    debug_assert!(serves(shape), "{shape:?}");
+    debug_assert!(serves(cache, shape), "{cache:?}, {shape:?}");
     let parameters = [
         shape.query_heads as u32,
         shape.key_value_heads as u32,
@@ -273,6 +316,6 @@ pub fn launch(
     let spans: Vec<_> = spans.map(Buffer::all).collect();
     let each = ROWS * shape.key_value_heads / shape.query_heads;
     let groups = [shape.key_value_heads as u32, run.tokens.div_ceil(each) as u32, 1];
-    let op = Op::AttendPrompt { dim: shape.dim as u32, gated: both.is_some() };
+    let op = Op::AttendPrompt { cache, dim: shape.dim as u32, gated: both.is_some() };
     gpu.dispatch(op, &spans, &parameters, groups)
 }

@@ -49,9 +49,21 @@ impl Heads<'_> {
             };
             return attention_wide::launch(gpu, cache, query, places, self.to.y, wide, run);
         }
-        match self.biases {
+        let angles = self.angles;
+        if let Some(biases) = self.biases
+            && !cache.prepares(shape.dim)
+        {
+            let (side, pairs) = (shape.key_value_heads, self.pairs);
+            let heads = [shape.query_heads, side, side];
+            for ((x, bias), heads) in self.projected.into_iter().zip(biases).zip(heads) {
+                plain::launch_add_bias(gpu, (x, bias), (1, heads * shape.dim))?;
+            }
+            for (x, heads) in [(query, shape.query_heads), (key, side)] {
+                plain::launch_rotate(gpu, (x, angles), (1, heads, shape.dim), pairs)?;
+            }
+        }
+        match self.biases.filter(|_| cache.prepares(shape.dim)) {
             Some(biases) => {
-                let angles = self.angles;
                 let of = plain::Prepared { query, key, value, biases, angles, places };
                 plain::launch_prepare(gpu, cache, of, shape, run, self.pairs)?;
             }
@@ -69,6 +81,7 @@ impl GpuBackend {
     pub(super) fn cache(&self) -> attention::Cache {
         match self.options.kv_type {
             KvType::F32 => attention::Cache::F32,
+            KvType::Q8 => attention::Cache::Q8,
             _ => attention::Cache::F16,
         }
     }

@@ -4,7 +4,6 @@
 //! A launch of several operations gives the bits of the operations one by one. Products by matrices give others: a
 //! prompt always uses them, and an answer never, so that neither depends on how its tokens are batched.
 
-use gpu::op::attention::Cache;
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
     attention, combine, convolution, delta, elementwise, fused, gated_product, heads, norm,
@@ -240,7 +239,7 @@ impl GpuBackend {
         [query_norm, key_norm]: [VectorId; 2],
     ) -> Result<(), GpuError> {
         let (cache, shape) = (self.cache(), self.attention_shape(layer));
-        let by_rows = self.by_matrices() && cache == Cache::F16 && prompt::serves(shape);
+        let by_rows = self.by_matrices() && prompt::serves(cache, shape);
         let [both, query, gate, key, value, context] = [
             Register::QueryGate,
             Register::Query,
@@ -254,7 +253,8 @@ impl GpuBackend {
         let weights = [query_norm, key_norm].map(|id| &self.vectors[id.index()]);
         let (tokens, dim, gpu) = (self.tokens, shape.dim, &mut self.residency.device_mut().gpu);
         let gates = gated.then_some(both);
-        if tokens == 1 {
+        let together = tokens == 1 && cache.prepares(dim);
+        if together {
             let span = &self.spans[0];
             let (keys, values) = self.places.cache(span.sequence, layer);
             let places = attention::KeyValue { keys, values };
@@ -285,12 +285,12 @@ impl GpuBackend {
             let (keys, values) = self.places.cache(span.sequence, layer);
             let (places, run) = (attention::KeyValue { keys, values }, span.run);
             let queries = attention::Queries { query, both: gates };
-            if tokens > 1 {
+            if !together {
                 let rows = attention::KeyValue { keys: key, values: value };
                 attention::launch_append(gpu, cache, rows, places, shape, run)?;
             }
             if by_rows {
-                prompt::launch(gpu, queries, places, context, shape, run)?;
+                prompt::launch(gpu, cache, queries, places, context, shape, run)?;
                 continue;
             }
             let to = attention::Split { partial: &self.partial, y: context };

@@ -47,7 +47,7 @@ impl GpuBackend {
                 format!("--prefill-chunk {asked}: a GPU computes up to {BATCH_LIMIT} at once");
             return Err(EngineError::Request(found));
         }
-        check_kv_type(options.kv_type)?;
+        check_kv_type(options.kv_type, &config)?;
         check_layers(&options.layers, &config)?;
         let sizes = Sizes::new(&config, &options);
         let mut trunk = Trunk::default();

@@ -9,7 +9,7 @@ use gpu::op::attention_wide::VALUES_LIMIT;
 use gpu::op::experts::Layout;
 use gpu::op::halves::Halves;
 use gpu::op::packing::Packing;
-use gpu::op::{convolution, delta, draw, heads, router};
+use gpu::op::{convolution, delta, draw, heads, q8, router};
 use gpu::{Footprint, Gpu, MemoryClass, Trunk};
 use kernels::KvType;
 use kernels::format::Encoding;
@@ -45,7 +45,7 @@ pub struct GpuOptions {
     pub snapshot_pages: usize,
     /// Most tokens of one sequence.
     pub context: usize,
-    /// How keys and values are stored: f32 or f16.
+    /// How keys and values are stored: f32, f16 or q8.
     pub kv_type: KvType,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
@@ -434,12 +434,25 @@ fn check_encodings(
 /// Refuses types of keys and values that the kernels do not store.
 ///
 /// # Errors
-/// Any but f32 and f16.
-pub fn check_kv_type(kv_type: KvType) -> Result<(), EngineError> {
+/// Any but f32, f16 and q8; q8 of a model whose rows of a token are not whole words of whole groups.
+pub fn check_kv_type(kv_type: KvType, config: &ModelConfig) -> Result<(), EngineError> {
     match kv_type {
         KvType::F32 | KvType::F16 => Ok(()),
+        KvType::Q8 => {
+            let mut rows = config.attentions().map(|it| (it.key_value_heads, it.head_dim));
+            let Some((heads, dim)) = rows.find(|&(heads, dim)| !q8::serves(heads, dim)) else {
+                return Ok(());
+            };
+            let key = if config.latent.is_some() { "kv_lora_rank" } else { "head_dim" };
+            let problem = format!(
+                "makes {heads} x {dim} values for each token; to append in 8 bits the GPU kernels need groups \
+                 of {}, an even number of them for each token: use --kv-type f16 or --device cpu",
+                q8::GROUP
+            );
+            Err(EngineError::Config { key, problem })
+        }
         other => Err(EngineError::Request(format!(
-            "--kv-type {other}: the GPU kernels store keys and values as f16 or f32"
+            "--kv-type {other}: the GPU kernels store keys and values as f16, f32 or q8"
         ))),
     }
 }

@@ -1,13 +1,14 @@
 """Compares programs that read one GGUF file, all of it in memory, on the processor, interleaved; prints a Markdown table.
 
   python3 peers.py --gguf FILE --flashmoe PATH [--llama-bench PATH] [--ik-llama-bench PATH] [--ds4-bench PATH]
-      [--rounds 3] [--prompt 512] [--decode 32] [--ds4-prompt N] [--ds4-decode N] [--threads 2] [--memory 12G] [--ik-repack]
-      [--log FILE]
+      [--rounds 3] [--prompt 512] [--decode 32] [--ds4-prompt N] [--ds4-decode N] [--threads 2] [--memory 12G]
+      [--ik-repack] [--log FILE]
 
-Each program's own measurement is taken: llama-bench's one repetition after its warm-up (of llama.cpp with `--repack 0`, of
-ik_llama.cpp as it is, with `--ik-repack` also with `-rtr 1`, which repacks weights at the load), ds4-bench's with weights touched before,
-and flashmoe bench's after its cold one. Every second round runs in the opposite order. ds4 reads a text, a byte a token; its
-decode follows its prompt. A slow program can be given fewer tokens. The file is read into the page cache first.
+Each program's own measurement is taken: llama-bench's one repetition after its warm-up (of llama.cpp with `--repack 0`,
+of ik_llama.cpp as it is, with `--ik-repack` also with `-rtr 1`, which repacks weights at the load), ds4-bench's with
+weights touched before, and flashmoe bench's after its cold one. Every second round runs in the opposite order. ds4
+reads a text, a byte a token; its decode follows its prompt. A slow program can be given fewer tokens. The file is read
+into the page cache first.
 `--log` appends every result as a JSON line; the table has the medians and the least and the most.
 """
 import argparse
@@ -59,7 +60,7 @@ def main():
         parser.add_argument(f"--{name}", type=lambda path: pathlib.Path(path).resolve(), required=True)
     for name in ("llama-bench", "ik-llama-bench", "ds4-bench"):
         parser.add_argument(f"--{name}", type=lambda path: pathlib.Path(path).resolve())
-    for name, tokens in (("rounds", 3), ("prompt", 512), ("decode", 32), ("threads", 2), ("ds4-prompt", None), ("ds4-decode", None)):
+    for name, tokens in {"rounds": 3, "prompt": 512, "decode": 32, "threads": 2, "ds4-prompt": None, "ds4-decode": None}.items():
         parser.add_argument(f"--{name}", type=int, default=tokens)
     parser.add_argument("--memory", default="12G")
     parser.add_argument("--ik-repack", action="store_true")

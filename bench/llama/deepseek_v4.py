@@ -70,7 +70,14 @@ def tensors(layers):
 
 
 def metadata(writer, layers):
-    numbers = {
+    numbers(writer, layers)
+    writer.add_float32(f"{ARCHITECTURE}.swiglu_clamp_exp", 10.0)
+    writer.add_string("tokenizer.ggml.model", "no_vocab")
+
+
+def numbers(writer, layers):
+    """What a file of any types and vocabulary has."""
+    counts = {
         "block_count": layers, "context_length": 1048576, "embedding_length": HIDDEN, "vocab_size": VOCABULARY,
         "attention.head_count": HEADS, "attention.head_count_kv": 1, "attention.key_length": HEAD,
         "attention.value_length": HEAD, "attention.q_lora_rank": QUERY_RANK, "attention.output_lora_rank": OUTPUT_RANK,
@@ -80,15 +87,14 @@ def metadata(writer, layers):
         "expert_used_count": TOP_K, "expert_shared_count": 1, "expert_feed_forward_length": INNER,
         "expert_gating_func": SQRT_SOFTPLUS, "hash_layer_count": HASHED, "hyper_connection.count": STREAMS,
         "hyper_connection.sinkhorn_iterations": 20, "rope.scaling.original_context_length": 65536}
-    for key, value in numbers.items():
+    for key, value in counts.items():
         writer.add_uint32(f"{ARCHITECTURE}.{key}", value)
     reals = {
         "attention.layer_norm_rms_epsilon": 1e-6, "hyper_connection.epsilon": 1e-6, "rope.freq_base": 1e4,
         "attention.compress_rope_freq_base": 1.6e5, "rope.scaling.factor": 16.0, "expert_weights_scale": 1.5,
-        "swiglu_clamp_exp": 10.0, "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0}
+        "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0}
     for key, value in reals.items():
         writer.add_float32(f"{ARCHITECTURE}.{key}", value)
     writer.add_bool(f"{ARCHITECTURE}.expert_weights_norm", True)
     writer.add_array(f"{ARCHITECTURE}.attention.compress_ratios", [ratio(i) for i in range(layers)])
     writer.add_string(f"{ARCHITECTURE}.rope.scaling.type", "yarn")
-    writer.add_string("tokenizer.ggml.model", "no_vocab")

@@ -1,6 +1,6 @@
 """Writes a GGUF of the Qwen3.5-35B-A3B shape with random weights, for speed comparisons with llama.cpp.
 
-  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq|gpt-oss|deepseek-v4]    (needs numpy and gguf; 19.6, 21 and 11 GB)
+  python3 make_gguf.py OUT.gguf [--layers 40] [--mix q4|q4_k_m|iq|gpt-oss|deepseek-v4|ds4]    (needs numpy and gguf; 19.6, 21 and 11 GB)
 
 Every matrix that `flashmoe synth 35B-A3B` stores in 4 bits (groups of 64, bf16 scale and bias: 4.5 bits a weight) is Q4_K
 here: 4.5 bits a weight as well. `--mix q4_k_m` has Q6_K where llama-quantize's Q4_K_M has it: the output head, values of
@@ -9,8 +9,8 @@ and IQ3_XXS (down) and the rest Q5_K, as files for small memories have them. Rou
 from pools of random ones whose scale and minimum centre the values on zero, so the logits stay finite. The router is
 random too, so its choice is nearly uniform: compare with a synthetic flashmoe model whose own router decides.
 `--mix gpt-oss` is the shape of gpt-oss-120b as released instead (36 layers, 61 GB: name fewer), `--mix deepseek-v4` that
-of DeepSeek-V4-Flash (43 layers, 150 GB).
-There is no vocabulary: llama-bench draws random token ids.
+of DeepSeek-V4-Flash (43 layers, 150 GB), `--mix ds4` the same in the types that ds4 reads (81 GB).
+There is no vocabulary, but for ds4: llama-bench draws random token ids.
 """
 import argparse
 
@@ -19,6 +19,7 @@ from gguf import GGML_QUANT_SIZES, GGUFWriter, quants
 from gguf import GGMLQuantizationType as Type
 
 import deepseek_v4
+import ds4
 import gpt_oss
 
 ARCHITECTURE = "qwen35moe"
@@ -32,19 +33,21 @@ POOL_BYTES = 72 << 20                   # larger than a second-level cache
 DEVIATION = 0.02
 # Byte of a block's scale, and of its minimum, in binary16; and what a minimum is in scales to centre the values.
 SCALES = {Type.Q4_K: (0, 2, 7.5), Type.Q5_K: (0, 2, 15.5), Type.Q6_K: (208, None, 0), Type.IQ2_XXS: (0, None, 0),
-          Type.IQ3_XXS: (0, None, 0), Type.Q8_0: (0, None, 0)}
+          Type.IQ3_XXS: (0, None, 0), Type.Q2_K: (80, 82, 1.5), Type.Q8_0: (0, None, 0)}
 # A block of MXFP4 begins with an exponent: 2^(this - 127) times 4-bit floats of deviation 3.
 MXFP4_EXPONENT = 120
 # The types of trunk, of gate and up of experts, of their down, and of what gets more bits (or none does).
 MIXES = {"q4": [*[Type.Q4_K] * 3, None], "q4_k_m": [*[Type.Q4_K] * 3, Type.Q6_K],
          "iq": [Type.Q5_K, Type.IQ2_XXS, Type.IQ3_XXS, None]}
 # Other models' shapes.
-SHAPES = {"gpt-oss": gpt_oss, "deepseek-v4": deepseek_v4}
+SHAPES = {"gpt-oss": gpt_oss, "deepseek-v4": deepseek_v4, "ds4": ds4}
 
 
 def pool(random, kind):
     """Random blocks of deviation about 0.02."""
     size = GGML_QUANT_SIZES[kind][1]
+    if kind is Type.F16:
+        return random.normal(0, DEVIATION, POOL_BYTES // size).astype(np.float16).view(np.uint8).reshape(-1, size)
     blocks = random.integers(0, 256, (POOL_BYTES // size, size), dtype=np.uint8)
     if kind is Type.MXFP4:
         blocks[:, 0] = MXFP4_EXPONENT

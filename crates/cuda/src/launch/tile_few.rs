@@ -13,8 +13,8 @@ pub const FEW_TOKENS: usize = 64;
 /// 38, 64 tokens 71 against 48; 1,281 rows and 128 tokens 21 against 29.
 const MOST_TOKENS: usize = 128;
 const MOST_WORK: usize = 400_000;
-/// Most tokens where tiles of [`FILLING_TOKENS`] and [`FILLING_ROWS`] of the other kernel do not fill the device: prompts
-/// of 192, 256, 384 and 512 tokens of the 35B shape take 31, 34, 41 and 48 ms instead of 36, 38, 44 and 49 (H200).
+/// Most tokens where tiles of [`FILLING_TOKENS`] and [`FILLING_ROWS`] of the other kernel do not fill the device: ms of
+/// prompts of 192, 256, 384 and 512 tokens, 35B shape, H200: 31, 34, 41 and 48 instead of 36, 38, 44 and 49.
 const MOST_UNFILLED: usize = 512;
 const FILLING_TOKENS: usize = 64;
 const FILLING_ROWS: usize = 128;

@@ -170,8 +170,9 @@ fn answers_get_ahead_of_those_whose_short_prompts_wait() {
     let trip = Arc::new(Trip::default());
     let setting = Setting { sequences: 8, chunk: 1024, ..Setting::default() };
     let worker = worker(&Setting { between: trip.between_joint(1), ..setting });
-    // While the long one is computed the others come. Five times there are several that wait.
-    let jobs = [(40, 1), (3, 45), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)];
+    // While the long one is computed the others come. Five times there are several that wait; three are enough for 25
+    // tokens.
+    let jobs = [(100, 1), (3, 25), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1)];
     let jobs = jobs.map(|(length, tokens)| {
         uncached(&worker, &conversation("", &[&long_text(length)]), tokens)
     });

@@ -58,13 +58,15 @@ pub(crate) fn mixers(first: usize) -> impl Iterator<Item = &'static str> {
     part_from(first, MIXERS, 2)
 }
 
-/// Cases with types of keys and values: each with f16, and with q8 where the kernels store its rows.
+/// Cases with types of keys and values: each with f16, and with q8 where the kernels store its rows; by default with one
+/// of them.
 pub(crate) fn typed(
     cases: impl IntoIterator<Item = &'static str>,
 ) -> impl Iterator<Item = (&'static str, KvType)> {
-    cases.into_iter().flat_map(|case| {
+    cases.into_iter().enumerate().flat_map(|(number, case)| {
         let served = check_kv_type(KvType::Q8, &opened(case).1).is_ok();
-        std::iter::once(KvType::F16).chain(served.then_some(KvType::Q8)).map(move |it| (case, it))
+        let types = std::iter::once(KvType::F16).chain(served.then_some(KvType::Q8));
+        part_from(number, types, 1 + usize::from(served)).map(move |it| (case, it))
     })
 }
 

@@ -58,8 +58,8 @@ pub(crate) fn mixers(first: usize) -> impl Iterator<Item = &'static str> {
     part_from(first, MIXERS, 2)
 }
 
-/// Cases with types of keys and values: each with f16, and with q8 where the kernels store its rows; by default with one
-/// of them.
+/// Cases with types of keys and values: each with f16, and with q8 where the kernels store its rows; by default each
+/// with one of them.
 pub(crate) fn typed(
     cases: impl IntoIterator<Item = &'static str>,
 ) -> impl Iterator<Item = (&'static str, KvType)> {

@@ -1,7 +1,7 @@
 //! Launches of products of few tokens of a prompt with split activations (`kernels/tile_few.cu`), to the bit as those
 //! of [`super::tiles`]: all matrices of one input at once, as far as one kernel serves them.
 
-use super::tiles::{SplitForm, SplitTokens, TileSplitArguments};
+use super::tiles::{SplitForm, SplitTokens, TileSplitArguments, filling_tile};
 use super::{Kernel, expect, tile_linear};
 use crate::abi::{Kind, SPLIT_COLUMNS, SYMMETRIC_SHIFT, TILE_FEW_JOBS, mirrors};
 use crate::{CudaError, Matrix, Span, Stream};
@@ -13,11 +13,10 @@ pub const FEW_TOKENS: usize = 64;
 /// 38, 64 tokens 71 against 48; 1,281 rows and 128 tokens 21 against 29.
 const MOST_TOKENS: usize = 128;
 const MOST_WORK: usize = 400_000;
-/// Most tokens where tiles of [`FILLING_TOKENS`] and [`FILLING_ROWS`] of the other kernel do not fill the device: ms of
+/// Most tokens where the other kernel would have tiles of fewer than [`FILLING_TOKENS`] to fill the device: ms of
 /// prompts of 192, 256, 384 and 512 tokens, 35B shape, H200: 31, 34, 41 and 48 instead of 36, 38, 44 and 49.
 const MOST_UNFILLED: usize = 512;
 const FILLING_TOKENS: usize = 64;
-const FILLING_ROWS: usize = 128;
 /// From so many rows and tokens on a warp has rows of its own: 12,352 rows, us, 32 tokens 34 against 38, 16 tokens 27
 /// against 21.
 const OWN_ROWS: usize = 8192;
@@ -226,13 +225,12 @@ pub fn tile_products(
     let served = |matrix: &Matrix| {
         let form = super::split_form(stream.device(), matrix);
         let rows = matrix.rows();
-        let blocks = rows.div_ceil(FILLING_ROWS) * tokens.div_ceil(FILLING_TOKENS);
         // Groups of 32 columns, whose kernel has half of the warps, were not measured there; of 8,192 rows 64 and 128
         // tokens take longer.
         let unfilled = tokens <= MOST_UNFILLED
             && matrix.group != 32
             && rows < OWN_ROWS
-            && blocks < stream.device().info().multiprocessors;
+            && filling_tile(stream.device(), matrix, tokens) < FILLING_TOKENS;
         let fits = unfilled || tokens <= MOST_TOKENS && rows * tokens <= MOST_WORK;
         fits && few.is_some()
             && form == Some(SplitForm::Affine)

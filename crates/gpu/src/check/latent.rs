@@ -1,8 +1,6 @@
 //! Parts of latent attention, and heads that are wider than others: products by head, rows of a cache, attention to
 //! rows that are keys and values, and to keys and values of such heads.
 
-use kernels::{KvType, f32_from_f16};
-
 use super::matrices::Held;
 use super::reference::reference;
 use super::*;
@@ -142,21 +140,13 @@ fn cached(
     (from, first, words): (&Buffer, usize, usize),
 ) -> Result<Vec<f32>, GpuError> {
     let words = gpu.read_words(from, 4 * first as u64, words)?;
-    let halves = |word: u32| [word as u16, (word >> 16) as u16].map(f32_from_f16);
-    Ok(match cache {
-        Cache::F32 => words.into_iter().map(f32::from_bits).collect(),
-        Cache::F16 => words.into_iter().flat_map(halves).collect(),
-        Cache::Q8 => {
-            let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-            let mut values = vec![0.0; dim];
-            let rows = bytes.chunks_exact(cache.bytes(dim));
-            rows.flat_map(|row| {
-                KvType::Q8.decode(row, &mut values);
-                values.clone()
-            })
-            .collect()
-        }
-    })
+    let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let mut values = vec![0.0; dim];
+    let rows = bytes.chunks_exact(cache.bytes(dim)).flat_map(|row| {
+        cache.kv_type().decode(row, &mut values);
+        values.clone()
+    });
+    Ok(rows.collect())
 }
 
 /// A run that crosses blocks, cut in two, and token by token: over rows that are keys and values, and over both.

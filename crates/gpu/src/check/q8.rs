@@ -1,17 +1,16 @@
 //! Rows in 8 bits: every word that is appended against the processor's bytes.
 
-use kernels::KvType;
+use kernels::{KvType, Q8_GROUP};
 
 use super::*;
 use crate::op::attention::{Cache, KeyValue, Run as Tokens, Shape};
-use crate::op::q8::GROUP;
 
 /// Groups of values of every size, with what is hard to round and what no row can hold.
 fn values(numbers: &mut Numbers, groups: usize) -> Vec<f32> {
-    let mut values = Vec::with_capacity(groups * GROUP);
+    let mut values = Vec::with_capacity(groups * Q8_GROUP);
     for group in 0..groups {
         let size = f32::from_bits(((90 + numbers.bits() % 60) as u32) << 23);
-        let mut these: Vec<f32> = (0..GROUP).map(|_| numbers.next() * size).collect();
+        let mut these: Vec<f32> = (0..Q8_GROUP).map(|_| numbers.next() * size).collect();
         let scale = f32::from_bits(((103 + group as u32 % 40) << 23) | (group as u32 % 1024) << 13);
         match group % 5 {
             // Ties of bytes, and their neighbours: the greatest value gives the scale.
@@ -28,7 +27,7 @@ fn values(numbers: &mut Numbers, groups: usize) -> Vec<f32> {
                 let tie = 127.0 * f32::from_bits(scale.to_bits() + 0x1000);
                 let near = tie.to_bits() + (group as u32 / 5) % 3 - 1;
                 these.iter_mut().for_each(|value| *value *= tie / size * 0.5);
-                these[group % GROUP] = -f32::from_bits(near);
+                these[group % Q8_GROUP] = -f32::from_bits(near);
             }
             _ => {}
         }
@@ -52,8 +51,8 @@ fn values(numbers: &mut Numbers, groups: usize) -> Vec<f32> {
         -0.0,
     ];
     for (number, rare) in rare.into_iter().enumerate() {
-        let start = 7 * number * GROUP;
-        values[start..start + GROUP].fill(0.0);
+        let start = 7 * number * Q8_GROUP;
+        values[start..start + Q8_GROUP].fill(0.0);
         values[start + number] = rare;
     }
     values
@@ -64,7 +63,7 @@ pub(super) fn rows(gpu: &mut Gpu, dim: usize) -> Result<Finding, GpuError> {
     let (tokens, position) = (60, 3);
     let shape = Shape { query_heads: 4, key_value_heads: 4, dim };
     let mut numbers = Numbers::new(78);
-    let groups = tokens * 4 * dim / GROUP;
+    let groups = tokens * 4 * dim / Q8_GROUP;
     let (keys, values) = (values(&mut numbers, groups), values(&mut numbers, groups));
     let encoded = |values: &[f32]| -> Vec<u32> {
         let mut row = vec![0; Cache::Q8.bytes(dim)];

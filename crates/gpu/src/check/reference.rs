@@ -43,11 +43,7 @@ impl Attended {
         let (shape, tokens) = (Shape { query_heads: 4, key_value_heads: 2, dim }, Self::TOKENS);
         let query = numbers.floats(tokens * 4 * dim);
         let (key, value) = (numbers.floats(tokens * 2 * dim), numbers.floats(tokens * 2 * dim));
-        let kv_type = match cache {
-            Cache::F32 => KvType::F32,
-            Cache::F16 => KvType::F16,
-            Cache::Q8 => KvType::Q8,
-        };
+        let kv_type = cache.kv_type();
         let on_processor = AttentionShape {
             query_heads: 4,
             key_value_heads: 2,

@@ -8,6 +8,8 @@
 
 use std::fmt::Write as _;
 
+use kernels::KvType;
+
 use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
@@ -24,13 +26,18 @@ pub enum Cache {
 }
 
 impl Cache {
+    /// The type whose rows these are on the processor, byte for byte.
+    pub fn kv_type(self) -> KvType {
+        match self {
+            Self::F32 => KvType::F32,
+            Self::F16 => KvType::F16,
+            Self::Q8 => KvType::Q8,
+        }
+    }
+
     /// Bytes of a row: so many keys or values of a head.
     pub fn bytes(self, dim: usize) -> usize {
-        match self {
-            Self::F32 => 4 * dim,
-            Self::F16 => 2 * dim,
-            Self::Q8 => q8::bytes(dim),
-        }
+        self.kv_type().bytes_of_head(dim)
     }
 
     /// Words of a position's rows.

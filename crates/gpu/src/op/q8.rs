@@ -10,22 +10,16 @@
 //! That the processor rounds twice (a quotient to binary32, then that) shows nowhere: products of ties have 19 bits, so
 //! that a dividend of 24 bits that is none is further away than a quotient's rounding moves it.
 
-use super::attention::Cache;
+use kernels::{KvType, Q8_GROUP};
 
-/// Values that share a scale.
-pub const GROUP: usize = 32;
+use super::attention::Cache;
 
 /// Values of a head of whose rows each is whole words: one launch prepares such a head of one token.
 pub const WHOLE_WORDS: usize = 64;
 
-/// Bytes of a row.
-pub const fn bytes(dim: usize) -> usize {
-    dim + 2 * dim.div_ceil(GROUP)
-}
-
 /// Whether the kernels store so many heads of keys, and of values, of `dim` values each.
 pub const fn serves(heads: usize, dim: usize) -> bool {
-    dim.is_multiple_of(GROUP) && (heads * bytes(dim)).is_multiple_of(4)
+    dim.is_multiple_of(Q8_GROUP) && (heads * KvType::Q8.bytes_of_head(dim)).is_multiple_of(4)
 }
 
 /// Scales and bytes of values, whatever array they lie in.

@@ -447,7 +447,7 @@ pub fn check_kv_type(kv_type: KvType, config: &ModelConfig) -> Result<(), Engine
             let problem = format!(
                 "makes {heads} x {dim} values for each token; to append in 8 bits the GPU kernels need groups \
                  of {}, an even number of them for each token: use --kv-type f16 or --device cpu",
-                q8::GROUP
+                kernels::Q8_GROUP
             );
             Err(EngineError::Config { key, problem })
         }

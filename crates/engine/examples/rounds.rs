@@ -3,7 +3,7 @@
 //! Standard input has a line for each piece of a text, `given` or `answer` and its tokens (`bench/study/edits.py`).
 //! A round runs the last token and up to seven drafts, and takes drafts up to the first that is wrong, and one token
 //! more. For each limit of drafts: tokens a round, and how many times as fast an answer is. Arguments `ROWS:STEPS` say
-//! how long a round of so many tokens takes; between them it is interpolated.
+//! how long a round of so many tokens takes; between them it is interpolated. Without any a round takes a step.
 
 #![allow(clippy::print_stdout, reason = "its table is its result")]
 

@@ -37,7 +37,7 @@ const SHARE_STEP: Duration = Duration::from_millis(50);
 const SHORT_TOKENS: usize = 1024;
 /// How long answers may wait for a short prompt: 500 tokens after 30,000 take 68 ms on an H200, a step of eight 4.4.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Steps that answers have between short prompts of which several wait. Agents whose answers began together also end
+/// Steps that answers have between short prompts while several wait. Agents whose answers began together also end
 /// them together, and their next prompts come at a time again: by these steps an answer is ahead of the next one's.
 pub(super) const STEPS_BETWEEN: usize = 10;
 /// So many short prompts that wait behind one are several.

@@ -150,11 +150,10 @@ fn a_device_refuses_operations_by_their_names() {
     let names = "joining of rows (layer 0), delta rule with decays by channel (layer 0)";
     for row in rows("kimi-linear-calm-hf/model") {
         let devices = row["devices"].as_array().unwrap();
-        for device in ["any GPU", "CUDA"] {
-            let refused = devices.iter().find(|it| it["device"] == device).unwrap();
-            let refused = refused["refused"].as_str().unwrap();
-            assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
-        }
+        let refused = devices.iter().find(|it| it["device"] == "CUDA").unwrap();
+        let refused = refused["refused"].as_str().unwrap();
+        assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
+        assert!(!launches(&row, "any GPU, one token").is_empty(), "decays by channel are computed");
         assert_eq!(launches(&row, "processor"), operations(&row));
     }
     for row in rows("deepseek-calm-hf/model") {

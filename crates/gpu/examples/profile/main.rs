@@ -492,15 +492,14 @@ fn layers(
     let inputs = delta::Inputs {
         x: &room.b,
         beta: &room.small,
-        decay: &room.small,
-        rate: &room.small,
-        bias: &room.small,
+        decays: delta::Decays::Heads { decay: &room.small, rate: &room.small, bias: &room.small },
     };
     table.line(gpu, "delta rule", 30, 8 * delta.state_len(), &mut |gpu| {
         delta::launch(gpu, inputs, &room.state, &room.c, delta, run)
     })?;
     table.line(gpu, "gated norm", 30, 12 * tokens * 4096, &mut |gpu| {
-        norm::launch_gated(gpu, (&room.b, &room.small, &room.a), (tokens * 32, 128), 1e-6)
+        let buffers = (&room.b, &room.small, &room.a, norm::Gate::Silu);
+        norm::launch_gated(gpu, buffers, (tokens * 32, 128), 1e-6)
     })?;
     let sixteen = heads::Heads { tokens, heads: 16, dim: 256 };
     table.line(gpu, "split", 10, 16 * tokens * 4096, &mut |gpu| {

@@ -56,8 +56,8 @@ fn layer(
         gpu.copy(&before, 0, &state, 0, 4 * shape.state_len() as u64);
         let out = empty(gpu, hidden)?;
         gpu.copy(&x, 0, &out, 0, 4 * hidden as u64);
-        let inputs =
-            delta::Inputs { x: &convolved, beta: &beta, decay: &decay, rate: &rate, bias: &bias };
+        let decays = delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias };
+        let inputs = delta::Inputs { x: &convolved, beta: &beta, decays };
         let to = if inputs_alone { &convolved } else { &mixed };
         let [a, b, c, d, last] = [0, 1, 2, 3, 4].map(|at| trunk.matrix(at));
         let matrices = [(a, to), (b, &z), (c, &beta), (d, &decay)];
@@ -77,7 +77,7 @@ fn layer(
             let normed = [&context, &scale, &z];
             gated_product::launch(gpu, last, normed, &out, shape.value_dim, EPSILON)?;
         } else {
-            let normed = (&context, &scale, &z);
+            let normed = (&context, &scale, &z, norm::Gate::Silu);
             norm::launch_gated(gpu, normed, (heads, shape.value_dim), EPSILON)?;
             product::launch(gpu, last, &context, &out, 1, true)?;
         }

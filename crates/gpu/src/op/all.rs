@@ -12,6 +12,7 @@ use super::combine::Always;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
+use super::norm::Gate;
 use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
 use super::router_scored::Score;
@@ -196,10 +197,12 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Norm,
         Op::NormInPlace,
         Op::NormAdd,
-        Op::GatedNorm,
+        Op::GatedNorm { gate: Gate::Silu },
+        Op::GatedNorm { gate: Gate::Sigmoid },
         Op::Heads,
         Op::Rotate,
         Op::AddBias,
+        Op::Join,
         Op::Split,
         Op::SigmoidGate,
         Op::LatentTurn,
@@ -210,6 +213,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::WeighExperts,
         Op::SwiGlu,
         Op::DeltaHeads,
+        Op::DeltaDecays,
         Op::Router { biased: false },
         Op::Router { biased: true },
         Op::Group,
@@ -243,7 +247,9 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain((1..=KEY_DIM_LIMIT as u32).flat_map(|key_dim| {
             let forms =
                 [false, true].into_iter().filter(move |&it| !it || delta::wide(key_dim as usize));
-            forms.map(move |wide| Op::Delta { key_dim, wide })
+            forms.flat_map(move |wide| {
+                [false, true].map(|channels| Op::Delta { key_dim, wide, channels })
+            })
         }))
         .chain(packings().map(Op::Embed))
         .chain(packings().flat_map(products))

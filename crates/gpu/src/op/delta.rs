@@ -1,5 +1,6 @@
 //! The gated delta rule, token by token (Yang et al., "Gated Delta Networks", 2024):
-//! `S = g S + k (beta (v - g k S))^T`, `y = q S`.
+//! `S = g S + k (beta (v - g k S))^T`, `y = q S`. A decay `g` is of a head, or of each channel of its keys (Kimi Team,
+//! "Kimi Linear", 2025): then it is of a row of `S`, and [`super::delta_channels`] computes it before.
 //!
 //! A workgroup owns 32 columns of one head's state; an eighth of the rows of a column is one invocation's, in
 //! registers. Where subgroups have 32 lanes, the eighths of a column are neighbours in one and add up by shuffles: no
@@ -116,17 +117,32 @@ fn eighths(form: Form) -> [&'static str; 3] {
     }
 }
 
-pub(crate) fn source(key_dim: u32, wide: bool, form: Form) -> (Source, String) {
+/// From `a`, a decay before its function with its bias, and a rate to the decay `g`.
+pub(super) fn decay_of(rate: &str) -> String {
+    format!(
+        "let softplus = max(a, 0.0) + log(1.0 + exp(-abs(a)));
+        let g = exp(-({rate} * softplus));
+        "
+    )
+}
+
+/// `channels`: decays are of the channels of keys, and computed.
+pub(crate) fn source(key_dim: u32, wide: bool, channels: bool, form: Form) -> (Source, String) {
     let [own, add_up, shared] = eighths(form);
-    let source = Source::new()
-        .read("x", if wide { "vec4<f32>" } else { "f32" })
-        .read("beta", "f32")
-        .read("decay", "f32")
-        .read("rate", "f32")
-        .read("bias", "f32")
-        .write("state", "f32")
-        .write("y", "f32")
-        .parameters(&["key_heads", "value_heads", "value_dim", "tiled", "first", "tokens"]);
+    let values = if wide { "vec4<f32>" } else { "f32" };
+    let source = Source::new().read("x", values).read("beta", "f32");
+    let source = match channels {
+        true => source.read("decay", values),
+        false => source.read("decay", "f32").read("rate", "f32").read("bias", "f32"),
+    };
+    let source = source.write("state", "f32").write("y", "f32").parameters(&[
+        "key_heads",
+        "value_heads",
+        "value_dim",
+        "tiled",
+        "first",
+        "tokens",
+    ]);
     let source = if shared.is_empty() { source } else { source.shared("partial", shared) };
     // Vectors of four rows; those of an eighth lie apart, so that eight invocations read what lies together.
     let count = key_dim.div_ceil(32);
@@ -163,22 +179,31 @@ pub(crate) fn source(key_dim: u32, wide: bool, form: Form) -> (Source, String) {
     }
     // The query, the key, and decay, strength and value of token `row`.
     let value = if wide { "x[at_value >> 2u][at_value & 3u]" } else { "x[at_value]" };
+    let decay = if channels { "0.0" } else { "decay[row * p.value_heads + head]" };
     let mut ask = format!(
         "let at_query = row * channels + key_head * {key_dim}u + low;
         let at_key = at_query + p.key_heads * {key_dim}u;
         let at_value = row * channels + 2u * p.key_heads * {key_dim}u + head * p.value_dim + column;
-        now = vec4<f32>(decay[row * p.value_heads + head], beta[row * p.value_heads + head], 0.0, 0.0);
+        now = vec4<f32>({decay}, beta[row * p.value_heads + head], 0.0, 0.0);
         if inside {{ now.z = {value}; }}
         "
     );
-    body.push_str(
-        "let own_rate = rate[head];
-        let own_bias = bias[head];
-        var now = vec4<f32>(0.0);
-        ",
-    );
+    body.push_str("var now = vec4<f32>(0.0);\n");
+    match channels {
+        true => {
+            let _ =
+                writeln!(ask, "let at_decay = (row * p.value_heads + head) * {key_dim}u + low;");
+        }
+        false => body.push_str("let own_rate = rate[head];\nlet own_bias = bias[head];\n"),
+    }
     for vector in 0..count {
         let _ = writeln!(body, "var q{vector} = vec4<f32>(0.0);\nvar k{vector} = vec4<f32>(0.0);");
+        if channels {
+            let _ = writeln!(body, "var g{vector} = vec4<f32>(0.0);");
+        }
+        if wide && channels {
+            let _ = writeln!(ask, "g{vector} = decay[(at_decay >> 2u) + {}u];", 8 * vector);
+        }
         if wide {
             let _ = writeln!(
                 ask,
@@ -197,17 +222,25 @@ pub(crate) fn source(key_dim: u32, wide: bool, form: Form) -> (Source, String) {
                 }}",
                 exists(index)
             );
+            if channels {
+                let _ = writeln!(
+                    ask,
+                    "if {} {{ g{vector}.{part} = decay[at_decay + {row}u]; }}",
+                    exists(index)
+                );
+            }
         }
     }
     let _ = write!(body, "{{\nlet row = p.first;\n{ask}}}\n");
+    let decay = match channels {
+        true => String::new(),
+        false => format!("let a = now.x + own_bias;\n{}", decay_of("own_rate")),
+    };
     let _ = write!(
         body,
         "for (var t = 0u; t < p.tokens; t = t + 1u) {{
             let row = p.first + t;
-            let a = now.x + own_bias;
-            let softplus = max(a, 0.0) + log(1.0 + exp(-abs(a)));
-            let g = exp(-(own_rate * softplus));
-            let strength = 1.0 / (1.0 + exp(-now.y));
+            {decay}let strength = 1.0 / (1.0 + exp(-now.y));
             let v = now.z;
             var u = vec4<f32>(0.0);
             var w = vec4<f32>(0.0);
@@ -215,6 +248,9 @@ pub(crate) fn source(key_dim: u32, wide: bool, form: Form) -> (Source, String) {
             "
     );
     for vector in 0..count {
+        if channels {
+            let _ = writeln!(body, "s{vector} = s{vector} * g{vector};");
+        }
         let _ = write!(
             body,
             "let kept{vector} = k{vector};
@@ -224,19 +260,22 @@ pub(crate) fn source(key_dim: u32, wide: bool, form: Form) -> (Source, String) {
             "
         );
     }
+    // What of the old state is decayed behind its sums: where channels have decays of their own, it is decayed already.
+    let [sum_k, sum_q, decays] =
+        if channels { ["all.x", "all.y", ""] } else { ["g * all.x", "g * all.y", " * g"] };
     // What the next token reads is on its way while this one waits for its sums.
     let _ = write!(
         body,
         "if t + 1u < p.tokens {{\nlet row = p.first + t + 1u;\n{ask}}}
         var all = vec3<f32>((u.x + u.y) + (u.z + u.w), (w.x + w.y) + (w.z + w.w), (qk.x + qk.y) + (qk.z + qk.w));
-        {add_up}let d = strength * (v - g * all.x);
+        {add_up}let d = strength * (v - {sum_k});
         if inside && eighth == 0u {{
-            y[(row * p.value_heads + head) * p.value_dim + column] = fma(all.z, d, g * all.y);
+            y[(row * p.value_heads + head) * p.value_dim + column] = fma(all.z, d, {sum_q});
         }}
         "
     );
     for vector in 0..count {
-        let _ = writeln!(body, "s{vector} = fma(vec4<f32>(d), kept{vector}, s{vector} * g);");
+        let _ = writeln!(body, "s{vector} = fma(vec4<f32>(d), kept{vector}, s{vector}{decays});");
     }
     body.push_str("}\n");
     for index in 0..4 * count {
@@ -259,12 +298,24 @@ pub struct Inputs<'a> {
     pub x: &'a Buffer,
     /// `[batch, value_heads]`: write strengths before the sigmoid.
     pub beta: &'a Buffer,
-    /// `[batch, value_heads]`: decays before the softplus.
-    pub decay: &'a Buffer,
-    /// `[value_heads]`
-    pub rate: &'a Buffer,
-    /// `[value_heads]`
-    pub bias: &'a Buffer,
+    /// What decays the state.
+    pub decays: Decays<'a>,
+}
+
+/// Decays of the delta rule.
+#[derive(Clone, Copy)]
+pub enum Decays<'a> {
+    /// One of a head.
+    Heads {
+        /// `[batch, value_heads]`: decays before the softplus.
+        decay: &'a Buffer,
+        /// `[value_heads]`
+        rate: &'a Buffer,
+        /// `[value_heads]`
+        bias: &'a Buffer,
+    },
+    /// `[batch, value_heads, key_dim]`, after [`super::delta_channels::launch`].
+    Channels(&'a Buffer),
 }
 
 /// `y[batch, value_heads, value_dim]` = the delta rule over the run's rows; `state` becomes that after it.
@@ -287,10 +338,21 @@ pub fn launch(
         run.first as u32,
         run.tokens as u32,
     ];
-    let Inputs { x, beta, decay, rate, bias } = inputs;
-    let spans = [x, beta, decay, rate, bias, state, y].map(Buffer::all);
+    let mut buffers = vec![inputs.x, inputs.beta];
+    let channels = match inputs.decays {
+        Decays::Heads { decay, rate, bias } => {
+            buffers.extend([decay, rate, bias]);
+            false
+        }
+        Decays::Channels(decays) => {
+            buffers.push(decays);
+            true
+        }
+    };
+    buffers.extend([state, y]);
+    let spans: Vec<_> = buffers.into_iter().map(Buffer::all).collect();
     let groups = [shape.value_heads as u32, (shape.value_dim as u32).div_ceil(32), 1];
     let wide = wide(shape.key_dim) && shape.value_dim.is_multiple_of(4);
-    let op = Op::Delta { key_dim: shape.key_dim as u32, wide };
+    let op = Op::Delta { key_dim: shape.key_dim as u32, wide, channels };
     gpu.dispatch(op, &spans, &parameters, groups)
 }

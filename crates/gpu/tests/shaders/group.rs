@@ -38,7 +38,8 @@ pub(crate) fn group(op: Op) -> String {
         Op::Close(spec) => format!("close {}", packing_name(spec.packing)),
         Op::ConvolveHeads { .. } => "convolveheads".to_owned(),
         Op::Embed(packing) => format!("embed {}", packing_name(packing)),
-        Op::Delta { .. } => "delta".to_owned(),
+        Op::Delta { channels: false, .. } => "delta".to_owned(),
+        Op::Delta { channels: true, .. } => "delta by channel".to_owned(),
         Op::Convolve { .. } => "convolve".to_owned(),
         other => format!("{other:?}").replace(['(', '{', ':'], " ").replace([')', '}'], ""),
     };

@@ -55,7 +55,7 @@ pub(super) enum Launch {
     /// The norm of `Residual`, products of that, the first one's convolution.
     DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
     /// The convolution with the norms of its heads; the delta rule.
-    ConvolvedRule { convolution: VectorId, rule: [VectorId; 2] },
+    ConvolvedRule { convolution: VectorId, rule: [VectorId; 2], decay: DeltaDecay },
     /// The gated norm of heads, and a product of that added to `Residual`.
     GatedProduct { norm: VectorId, matrix: MatrixId },
     /// Norms and rotation of heads, attention, and its gate where there is one.
@@ -160,9 +160,9 @@ fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Laun
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
             if token && facts.alike(products) =>
             (Launch::Several { norm, products: products.clone() }, 2),
-        [Convolve { weight }, DeltaRule { decay_rate, decay_bias, .. }, ..]
+        [Convolve { weight }, DeltaRule { decay_rate, decay_bias, decay }, ..]
             if token =>
-            (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias] }, 2),
+            (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias], decay }, 2),
         [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
             if token && facts.gates(matrix) =>
             (Launch::GatedProduct { norm: weight, matrix }, 2),
@@ -239,13 +239,14 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::AttendLatent(_)
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
-        | Op::DeltaRule { decay: DeltaDecay::Heads, .. }
-        | Op::Dense(_)
-        | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
-        Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
-        Op::GroupedLinear { .. }
         | Op::Join { .. }
-        | Op::DeltaRule { .. }
+        | Op::DeltaRule { decay: DeltaDecay::Heads | DeltaDecay::Channels, .. }
+        | Op::Dense(_)
+        | Op::GatedNorm { .. } => Ok(()),
+        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. } => {
+            Err(Refusal::form(op, "with bounded decays"))
+        }
+        Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }

@@ -6,10 +6,11 @@
 
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    attention, combine, convolution, delta, elementwise, fused, gated_product, heads, norm,
-    product, prompt, tile,
+    attention, combine, convolution, delta, delta_channels, elementwise, fused, gated_product,
+    heads, norm, product, prompt, tile,
 };
 use gpu::{Buffer, GpuError};
+use kernels::DeltaDecay;
 use store::LayerId;
 use store::cache::Phase;
 
@@ -173,6 +174,7 @@ impl GpuBackend {
         &mut self,
         layer: LayerId,
         weights: [VectorId; 2],
+        of: DeltaDecay,
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let shape = delta_shape(config);
@@ -180,8 +182,15 @@ impl GpuBackend {
             [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
                 .map(|register| &self.registers[register as usize]);
         let [rate, bias] = weights.map(|id| &self.vectors[id.index()]);
-        let inputs = delta::Inputs { x, beta, decay, rate, bias };
         let gpu = &mut self.residency.device_mut().gpu;
+        let decays = match of {
+            DeltaDecay::Heads => delta::Decays::Heads { decay, rate, bias },
+            DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. } => {
+                delta_channels::launch(gpu, decay, [rate, bias], shape, self.tokens)?;
+                delta::Decays::Channels(decay)
+            }
+        };
+        let inputs = delta::Inputs { x, beta, decays };
         for (index, span) in self.spans.iter().enumerate() {
             let (state, _) = self.places.recurrent(span.sequence, layer);
             delta::launch(gpu, inputs, state, y, shape, span.run)?;

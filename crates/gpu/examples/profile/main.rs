@@ -141,6 +141,7 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     let mut out = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, 4096, COPIES)?;
     table.line(gpu, "gated norm, out", 30, out.bytes, &mut |gpu| {
         let of = [&room.a, &room.small, &room.b];
+        let of = (of, norm::Gate::Silu);
         gated_product::launch(gpu, out.next(), of, &room.d, 128, 1e-6)
     })?;
     let mut router = Copies::new(gpu, encoding(8, room.blocks), EXPERTS, HIDDEN, COPIES)?;

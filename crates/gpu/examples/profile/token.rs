@@ -80,7 +80,7 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
             if layer % 4 == 3 {
                 product::launch(gpu, matrix, &other, &residual, 1, true)?;
             } else {
-                let of = [&other, &room.small, &normed];
+                let of = ([&other, &room.small, &normed], norm::Gate::Silu);
                 gated_product::launch(gpu, matrix, of, &residual, 128, 1e-6)?;
             }
             let at = of(&router);

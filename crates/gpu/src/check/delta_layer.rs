@@ -16,10 +16,13 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         value_dim,
         tiled: false,
     };
-    add(layer(gpu, affine(4), shape(128, 128, 10), 1024)?);
-    add(layer(gpu, affine(6), shape(64, 96, 2), 384)?);
-    add(layer(gpu, Encoding::Block(BlockFormat::Q4K), shape(32, 64, 4), 512)?);
-    add(layer(gpu, Encoding::Float(FloatType::F32), shape(256, 32, 2), 128)?);
+    let silu = norm::Gate::Silu;
+    add(layer(gpu, affine(4), shape(128, 128, 10), 1024, silu)?);
+    for gate in norm::Gate::ALL {
+        add(layer(gpu, affine(6), shape(64, 96, 2), 384, gate)?);
+    }
+    add(layer(gpu, Encoding::Block(BlockFormat::Q4K), shape(32, 64, 4), 512, silu)?);
+    add(layer(gpu, Encoding::Float(FloatType::F32), shape(256, 32, 2), 128, silu)?);
     Ok(())
 }
 
@@ -28,6 +31,7 @@ fn layer(
     encoding: Encoding,
     shape: delta::Shape,
     hidden: usize,
+    gate: norm::Gate,
 ) -> Result<Finding, GpuError> {
     let (channels, heads) = (shape.channels(), shape.value_heads);
     let values = heads * shape.value_dim;
@@ -74,10 +78,10 @@ fn layer(
         delta::launch_heads(gpu, &convolved, shape, 1)?;
         delta::launch(gpu, inputs, &state, &context, shape, run)?;
         if output_alone {
-            let normed = [&context, &scale, &z];
+            let normed = ([&context, &scale, &z], gate);
             gated_product::launch(gpu, last, normed, &out, shape.value_dim, EPSILON)?;
         } else {
-            let normed = (&context, &scale, &z, norm::Gate::Silu);
+            let normed = (&context, &scale, &z, gate);
             norm::launch_gated(gpu, normed, (heads, shape.value_dim), EPSILON)?;
             product::launch(gpu, last, &context, &out, 1, true)?;
         }
@@ -90,6 +94,7 @@ fn layer(
     let wrong: Vec<_> =
         places.filter(|(_, found)| **found != results[0]).map(|(place, _)| place).collect();
     let which = if wrong.is_empty() { String::new() } else { format!(": {}", wrong.join(", ")) };
-    let name = format!("delta layer of one token {}{which}", encoding.name());
+    let by = format!("{gate:?}").to_lowercase();
+    let name = format!("delta layer of one token {}, {by}{which}", encoding.name());
     Ok(Finding { name, difference: 0.0, bound: 0.0, alone_equal: wrong.is_empty() })
 }

@@ -141,7 +141,8 @@ fn fused(packing: Packing) -> impl Iterator<Item = Op> {
             .flat_map(move |count| [false, true].map(|keep| Op::Several { spec, count, keep }));
         let gated = [Op::Gated(spec), Op::Choose(spec)].into_iter().filter(move |_| spec.rows == 1);
         let inputs = (2..=TAPS_LIMIT as u32).map(move |taps| Op::DeltaInputs { spec, taps });
-        several.chain(inputs).chain(gated).chain([Op::Close(spec), Op::GatedProduct(spec)])
+        let products = Gate::ALL.map(|gate| Op::GatedProduct { spec, gate });
+        several.chain(inputs).chain(gated).chain([Op::Close(spec)]).chain(products)
     };
     specs.filter(|spec| spec.is_served()).flat_map(of)
 }

@@ -63,7 +63,12 @@ pub enum Op {
         taps: u32,
     },
     /// The gated norm of a token's heads and a matrix, added.
-    GatedProduct(fused::Spec),
+    GatedProduct {
+        /// The matrix.
+        spec: fused::Spec,
+        /// The function of the gate.
+        gate: norm::Gate,
+    },
     /// The first half of an expert that is always used.
     Gated(fused::Spec),
     /// That, beside the choice of experts.
@@ -264,7 +269,7 @@ impl Op {
             Self::DeltaInputs { spec, taps } => {
                 fused::several(spec, fused::MATRICES, false, taps, form)
             }
-            Self::GatedProduct(spec) => gated_product::source(spec, form),
+            Self::GatedProduct { spec, gate } => gated_product::source(spec, gate, form),
             Self::Gated(spec) => fused::gated(spec, form),
             Self::Choose(spec) => fused::choose(spec, form),
             Self::Close(spec) => fused::close(spec, form),

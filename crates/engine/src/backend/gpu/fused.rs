@@ -15,10 +15,11 @@ use store::LayerId;
 use store::cache::Phase;
 
 use super::fuse::{Shape, alike};
+use super::ops::gate_of;
 use super::requirements::Sizes;
 use super::{GpuBackend, Register};
 use crate::EngineError;
-use crate::model::config::{DeltaConfig, HeadOrder};
+use crate::model::config::{DeltaConfig, HeadOrder, OutputGate};
 use crate::model::mixture::Mixture;
 use crate::model::program::Product;
 use crate::model::router::Score;
@@ -132,7 +133,9 @@ impl GpuBackend {
             |it: &Product| (self.trunk.matrix(it.matrix.index()), &self.registers[it.to as usize]);
         let pairs: Vec<_> = products.iter().map(pair).collect();
         let gpu = &mut self.residency.device_mut().gpu;
-        fused::launch_several(gpu, &pairs, (residual, weight), epsilon, None)
+        pairs.chunks(fused::MATRICES).try_for_each(|some| {
+            fused::launch_several(gpu, some, (residual, weight), epsilon, None)
+        })
     }
 
     /// The norm of `Residual`, products of that, the first one through the convolution into `Convolved`.
@@ -203,14 +206,14 @@ impl GpuBackend {
     /// The gated norm of `Context` and its product with a matrix, added to `Residual`.
     pub(super) fn launch_gated_product(
         &mut self,
-        norm: VectorId,
+        (norm, gate): (VectorId, OutputGate),
         matrix: MatrixId,
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let (matrix, width) = (self.trunk.matrix(matrix.index()), config.value_dim);
         let [z, context, residual] = [Register::Z, Register::Context, Register::Residual]
             .map(|register| &self.registers[register as usize]);
-        let inputs = [context, &self.vectors[norm.index()], z];
+        let inputs = ([context, &self.vectors[norm.index()], z], gate_of(gate));
         let (gpu, epsilon) = (&mut self.residency.device_mut().gpu, self.config.rms_epsilon);
         gated_product::launch(gpu, matrix, inputs, residual, width, epsilon)
     }

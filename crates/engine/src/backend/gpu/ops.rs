@@ -14,7 +14,7 @@ use crate::sequences::Part;
 use crate::weights::VectorId;
 
 /// The kernels' name of a gate's function.
-fn gate_of(gate: OutputGate) -> norm::Gate {
+pub(super) fn gate_of(gate: OutputGate) -> norm::Gate {
     match gate {
         OutputGate::Silu => norm::Gate::Silu,
         OutputGate::Sigmoid => norm::Gate::Sigmoid,
@@ -66,7 +66,9 @@ impl GpuBackend {
                 this.convolve_heads(layer, convolution)?;
                 this.run_delta_rule(layer, rule, decay)
             }
-            &Launch::GatedProduct { norm, matrix } => this.launch_gated_product(norm, matrix),
+            &Launch::GatedProduct { norm, gate, matrix } => {
+                this.launch_gated_product((norm, gate), matrix)
+            }
             &Launch::AttendNormed { gated, norms } => this.attend_normed(layer, gated, norms),
             &Launch::AttendBiased { biases, sinks } => this.attend_with(layer, sinks, Some(biases)),
             Launch::NormMixture { .. } => unreachable!("it ran above"),

@@ -499,7 +499,8 @@ fn layers(
         delta::launch(gpu, inputs, &room.state, &room.c, delta, run)
     })?;
     table.line(gpu, "gated norm", 30, 12 * tokens * 4096, &mut |gpu| {
-        let buffers = (&room.b, &room.small, &room.a, norm::Gate::Silu);
+        let (x, weight, gate) = (&room.b, &room.small, &room.a);
+        let buffers = norm::Gated { x, weight, gate, function: norm::Gate::Silu };
         norm::launch_gated(gpu, buffers, (tokens * 32, 128), 1e-6)
     })?;
     let sixteen = heads::Heads { tokens, heads: 16, dim: 256 };

@@ -6,6 +6,7 @@ use crate::op::{fused, gated_product};
 
 const EPSILON: f32 = 1e-6;
 const TAPS: usize = 4;
+const RUN: attention::Run = attention::Run { first: 0, tokens: 1, position: 3 };
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     let affine = |bits| Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 };
@@ -47,7 +48,6 @@ fn layer(
     let (filter, old) = (random(gpu, channels * TAPS)?, random(gpu, (TAPS - 1) * channels)?);
     let (rate, bias) = (random(gpu, heads)?, random(gpu, heads)?);
     let (before, scale) = (random(gpu, shape.state_len())?, random(gpu, shape.value_dim)?);
-    let run = attention::Run { first: 0, tokens: 1, position: 3 };
     let mut results = Vec::new();
     // One launch for several at one place, at each in turn and at all.
     for [inputs_alone, output_alone] in [[false, false], [true, false], [false, true], [true, true]]
@@ -65,23 +65,22 @@ fn layer(
         let to = if inputs_alone { &convolved } else { &mixed };
         let [a, b, c, d, last] = [0, 1, 2, 3, 4].map(|at| trunk.matrix(at));
         let matrices = [(a, to), (b, &z), (c, &beta), (d, &decay)];
-        let from = (&x, &weight);
         if inputs_alone {
             let filter = (&filter, &tail, TAPS);
-            fused::launch_delta_inputs(gpu, matrices, from, EPSILON, filter)?;
+            fused::launch_delta_inputs(gpu, matrices, (&x, &weight), EPSILON, filter)?;
         } else {
-            fused::launch_several(gpu, &matrices, from, EPSILON, None)?;
+            fused::launch_several(gpu, &matrices, (&x, &weight), EPSILON, None)?;
             let buffers =
                 convolution::Filtered { x: &mixed, weight: &filter, tail: &tail, y: &convolved };
-            convolution::launch(gpu, buffers, channels, TAPS, run)?;
+            convolution::launch(gpu, buffers, channels, TAPS, RUN)?;
         }
         delta::launch_heads(gpu, &convolved, shape, 1)?;
-        delta::launch(gpu, inputs, &state, &context, shape, run)?;
+        delta::launch(gpu, inputs, &state, &context, shape, RUN)?;
         if output_alone {
             let normed = ([&context, &scale, &z], gate);
             gated_product::launch(gpu, last, normed, &out, shape.value_dim, EPSILON)?;
         } else {
-            let normed = (&context, &scale, &z, gate);
+            let normed = norm::Gated { x: &context, weight: &scale, gate: &z, function: gate };
             norm::launch_gated(gpu, normed, (heads, shape.value_dim), EPSILON)?;
             product::launch(gpu, last, &context, &out, 1, true)?;
         }
@@ -94,7 +93,6 @@ fn layer(
     let wrong: Vec<_> =
         places.filter(|(_, found)| **found != results[0]).map(|(place, _)| place).collect();
     let which = if wrong.is_empty() { String::new() } else { format!(": {}", wrong.join(", ")) };
-    let by = format!("{gate:?}").to_lowercase();
-    let name = format!("delta layer of one token {}, {by}{which}", encoding.name());
+    let name = format!("delta layer of one token {}, {gate:?}{which}", encoding.name());
     Ok(Finding { name, difference: 0.0, bound: 0.0, alone_equal: wrong.is_empty() })
 }

@@ -99,7 +99,7 @@ fn gated_norms(gpu: &mut Gpu, function: norm::Gate) -> Result<Finding, GpuError>
         }
     }
     let (place, scale, gates) = (floats(gpu, &x)?, floats(gpu, &weight)?, floats(gpu, &gate)?);
-    let buffers = (&place, &scale, &gates, function);
+    let buffers = norm::Gated { x: &place, weight: &scale, gate: &gates, function };
     norm::launch_gated(gpu, buffers, (rows, width), EPSILON)?;
     let found = gpu.read_floats(&place, 0, x.len())?;
     let difference = difference(&found, &expected);
@@ -256,9 +256,8 @@ fn deltas(
     let spread = |start: usize| -> Vec<f32> {
         x.chunks_exact(channels)
             .flat_map(|row| {
-                (0..value_heads).flat_map(move |head| {
-                    row[start + key_head(head) * key_dim..][..key_dim].to_vec()
-                })
+                let of = move |head| &row[start + key_head(head) * key_dim..][..key_dim];
+                (0..value_heads).flat_map(of).copied()
             })
             .collect()
     };
@@ -283,13 +282,12 @@ fn deltas(
     let (beta, decay) = (floats(gpu, &b)?, floats(gpu, &a)?);
     let (rate, bias) = (floats(gpu, &rate)?, floats(gpu, &bias)?);
     delta::launch_heads(gpu, &input, shape, tokens)?;
-    let (which, decays) = match decays {
-        DeltaDecay::Heads => ("", delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias }),
-        DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. } => {
-            delta_channels::launch(gpu, &decay, [&rate, &bias], shape, tokens)?;
-            (" by channel", delta::Decays::Channels(&decay))
-        }
-    };
+    let by_channel = decays != DeltaDecay::Heads;
+    let mut decays = delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias };
+    if by_channel {
+        delta_channels::launch(gpu, &decay, [&rate, &bias], shape, tokens)?;
+        decays = delta::Decays::Channels(&decay);
+    }
     let read = delta::Inputs { x: &input, beta: &beta, decays };
     let out = empty(gpu, size)?;
     let mut results = Vec::new();
@@ -301,6 +299,7 @@ fn deltas(
         }
         results.push(gpu.read_floats(&out, 0, size)?);
     }
+    let which = if by_channel { " by channel" } else { "" };
     let name = format!("delta rule{which}, heads of {key_dim} and {value_dim}");
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })

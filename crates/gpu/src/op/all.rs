@@ -181,6 +181,12 @@ fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
     dense.chain(experts)
 }
 
+/// The delta rule over keys of a size.
+fn deltas(key_dim: u32) -> impl Iterator<Item = Op> {
+    let wide = [false, true].into_iter().filter(move |&it| !it || delta::wide(key_dim as usize));
+    wide.flat_map(move |wide| [false, true].map(|channels| Op::Delta { key_dim, wide, channels }))
+}
+
 /// Whether [`all`] has a kernel. They are counted out once: doing it for each kernel that a device compiles took four
 /// fifths of the time of the kernels' tests.
 pub(crate) fn is_listed(op: Op) -> bool {
@@ -245,13 +251,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(packings().flat_map(fused))
         .chain(packings().flat_map(chosen))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
-        .chain((1..=KEY_DIM_LIMIT as u32).flat_map(|key_dim| {
-            let forms =
-                [false, true].into_iter().filter(move |&it| !it || delta::wide(key_dim as usize));
-            forms.flat_map(move |wide| {
-                [false, true].map(|channels| Op::Delta { key_dim, wide, channels })
-            })
-        }))
+        .chain((1..=KEY_DIM_LIMIT as u32).flat_map(deltas))
         .chain(packings().map(Op::Embed))
         .chain(packings().flat_map(products))
         .chain(packings().flat_map(head_products))

@@ -2,7 +2,7 @@
 //! each of them decays all columns of the state, which several workgroups have.
 
 use super::elementwise::{INDEX, groups};
-use super::{Op, delta};
+use super::{Op, delta, delta_text};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -19,7 +19,7 @@ pub(crate) fn source() -> (Source, String) {
             {}decay[i] = g;
         }}
         ",
-        delta::decay_of("rate[channel / p.key_dim]")
+        delta_text::decay_of("rate[channel / p.key_dim]")
     );
     (source, body)
 }

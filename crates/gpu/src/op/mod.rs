@@ -9,6 +9,7 @@ pub mod combine;
 pub mod convolution;
 pub mod delta;
 pub mod delta_channels;
+mod delta_text;
 mod depth;
 pub mod draw;
 pub mod elementwise;
@@ -300,7 +301,9 @@ impl Op {
             Self::AttendPrompt { cache, dim, gated } => prompt::source(cache, dim, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
-            Self::Delta { key_dim, wide, channels } => delta::source(key_dim, wide, channels, form),
+            Self::Delta { key_dim, wide, channels } => {
+                delta_text::source(key_dim, wide, channels, form)
+            }
             Self::DeltaDecays => delta_channels::source(),
             Self::Router { biased } => router::source(biased, form),
             Self::RouterScored { score, biased } => router_scored::source(score, biased, form),

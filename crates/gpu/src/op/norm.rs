@@ -156,13 +156,26 @@ fn gated(gate: Gate, form: Form) -> (Source, String) {
     (source, body)
 }
 
+/// The buffers of [`launch_gated`].
+#[derive(Clone, Copy)]
+pub struct Gated<'a> {
+    /// `[rows, width]`
+    pub x: &'a Buffer,
+    /// `[width]`
+    pub weight: &'a Buffer,
+    /// `[rows, width]`
+    pub gate: &'a Buffer,
+    /// The function of the gate.
+    pub function: Gate,
+}
+
 /// `x[rows, width]` = `x / rms(x) * weight * function(gate)` by row, in place.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_gated(
     gpu: &mut Gpu,
-    (x, weight, gate, function): (&Buffer, &Buffer, &Buffer, Gate),
+    Gated { x, weight, gate, function }: Gated<'_>,
     (rows, width): (usize, usize),
     epsilon: f32,
 ) -> Result<(), GpuError> {

@@ -264,7 +264,8 @@ impl GpuBackend {
         let [z, context] =
             [Register::Z, Register::Context].map(|register| &self.registers[register as usize]);
         let shape = (self.tokens * config.value_heads, config.value_dim);
-        let buffers = (context, &self.vectors[weight.index()], z, gate_of(gate));
+        let (weight, function) = (&self.vectors[weight.index()], gate_of(gate));
+        let buffers = norm::Gated { x: context, weight, gate: z, function };
         norm::launch_gated(
             &mut self.residency.device_mut().gpu,
             buffers,

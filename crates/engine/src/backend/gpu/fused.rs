@@ -188,9 +188,12 @@ impl GpuBackend {
         let gpu = &mut self.residency.device_mut().gpu;
         let decays = match of {
             DeltaDecay::Heads => delta::Decays::Heads { decay, rate, bias },
-            DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. } => {
+            DeltaDecay::Channels => {
                 delta_channels::launch(gpu, decay, [rate, bias], shape, self.tokens)?;
                 delta::Decays::Channels(decay)
+            }
+            DeltaDecay::BoundedChannels { .. } => {
+                unreachable!("bounded decays: refused when the model was loaded")
             }
         };
         let inputs = delta::Inputs { x, beta, decays };

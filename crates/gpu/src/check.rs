@@ -11,8 +11,8 @@ use kernels::format::{
 use kernels::{bf16_from_f32, f16_from_f32};
 
 use crate::op::{
-    attention, combine, convolution, delta, draw, elementwise, embedding, experts, heads, norm,
-    product, router,
+    attention, combine, convolution, delta, delta_channels, draw, elementwise, embedding, experts,
+    heads, norm, product, router,
 };
 use crate::{Adapter, Buffer, Gpu, GpuError, Slabs, Trunk};
 

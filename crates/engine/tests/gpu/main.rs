@@ -36,13 +36,14 @@ use sequences::{alone, bits, feed, resumed, text};
 use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, mixers, opened, typed};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
-const CASES: [(&str, f64); 14] = [
+const CASES: [(&str, f64); 15] = [
     ("deepseek-calm-hf", 1e-5),
     ("ernie-calm-hf", 1e-5),
     ("exaone-calm-hf", 1e-5),
     ("gemma4-calm-hf", 2e-5),
     ("glm-calm-hf", 1e-5),
     ("glm-flash-calm-mlxlm-4bit", 1e-5),
+    ("kimi-linear-calm-hf", 1e-5),
     ("olmoe-calm-hf", 1e-5),
     ("gptoss-calm-mxfp4", 1e-5),
     ("qwen35-calm-mlx-mixed", 1e-5),

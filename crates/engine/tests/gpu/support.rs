@@ -27,12 +27,13 @@ use super::processor;
 
 /// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
 /// windows, without rotation and without experts.
-pub(crate) const MIXERS: [&str; 5] = [
+pub(crate) const MIXERS: [&str; 6] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
     "exaone-calm-hf",
+    "kimi-linear-calm-hf",
 ];
 /// Those whose steps are looked at with pieces of every length, reads that fail and come late, and records in RAM: on a
 /// driver that computes on the processor the others would take as long again.

@@ -57,7 +57,6 @@ fn equal_layers_are_one_row_of_operations() {
 #[test]
 fn flash_next_is_computed_on_cuda_and_refused_on_other_gpus_by_its_operations() {
     let streams = "norm of residual streams (layer 0), gating of residual streams (layer 0)";
-    let delta = "gated norm of heads by a sigmoid (layer 0)";
     let rows_of_ngrams =
         "rows of n-grams (layer 1), mixing of n-grams into residual streams (layer 1)";
     let attention = "attention to chosen keys (layer 2)";
@@ -67,7 +66,7 @@ fn flash_next_is_computed_on_cuda_and_refused_on_other_gpus_by_its_operations() 
         let devices = row["devices"].as_array().unwrap();
         let refused = devices.iter().find(|it| it["device"] == "any GPU").unwrap();
         let refused = refused["refused"].as_str().unwrap();
-        for names in [streams, delta, rows_of_ngrams, attention] {
+        for names in [streams, rows_of_ngrams, attention] {
             assert!(refused.contains(names), "{names} in {refused}");
         }
         assert!(refused.ends_with("use --device cpu"), "{refused}");
@@ -150,11 +149,10 @@ fn a_device_refuses_operations_by_their_names() {
     let names = "joining of rows (layer 0), delta rule with decays by channel (layer 0)";
     for row in rows("kimi-linear-calm-hf/model") {
         let devices = row["devices"].as_array().unwrap();
-        for device in ["any GPU", "CUDA"] {
-            let refused = devices.iter().find(|it| it["device"] == device).unwrap();
-            let refused = refused["refused"].as_str().unwrap();
-            assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
-        }
+        let refused = devices.iter().find(|it| it["device"] == "CUDA").unwrap();
+        let refused = refused["refused"].as_str().unwrap();
+        assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
+        assert!(!launches(&row, "any GPU, one token").is_empty(), "decays by channel are computed");
         assert_eq!(launches(&row, "processor"), operations(&row));
     }
     for row in rows("deepseek-calm-hf/model") {

@@ -318,7 +318,7 @@ fn the_sources_keep_their_shape() {
         Measure {
             name: "functions over 70 lines",
             found: counted.long.len(),
-            limit: 26,
+            limit: 25,
             wanted: 30,
         },
         Measure {

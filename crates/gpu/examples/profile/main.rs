@@ -141,6 +141,7 @@ fn together(gpu: &mut Gpu, table: &mut Table, room: &Room) -> Result<()> {
     let mut out = Copies::new(gpu, encoding(4, room.blocks), HIDDEN, 4096, COPIES)?;
     table.line(gpu, "gated norm, out", 30, out.bytes, &mut |gpu| {
         let of = [&room.a, &room.small, &room.b];
+        let of = (of, norm::Gate::Silu);
         gated_product::launch(gpu, out.next(), of, &room.d, 128, 1e-6)
     })?;
     let mut router = Copies::new(gpu, encoding(8, room.blocks), EXPERTS, HIDDEN, COPIES)?;
@@ -492,15 +493,15 @@ fn layers(
     let inputs = delta::Inputs {
         x: &room.b,
         beta: &room.small,
-        decay: &room.small,
-        rate: &room.small,
-        bias: &room.small,
+        decays: delta::Decays::Heads { decay: &room.small, rate: &room.small, bias: &room.small },
     };
     table.line(gpu, "delta rule", 30, 8 * delta.state_len(), &mut |gpu| {
         delta::launch(gpu, inputs, &room.state, &room.c, delta, run)
     })?;
     table.line(gpu, "gated norm", 30, 12 * tokens * 4096, &mut |gpu| {
-        norm::launch_gated(gpu, (&room.b, &room.small, &room.a), (tokens * 32, 128), 1e-6)
+        let (x, weight, gate) = (&room.b, &room.small, &room.a);
+        let buffers = norm::Gated { x, weight, gate, function: norm::Gate::Silu };
+        norm::launch_gated(gpu, buffers, (tokens * 32, 128), 1e-6)
     })?;
     let sixteen = heads::Heads { tokens, heads: 16, dim: 256 };
     table.line(gpu, "split", 10, 16 * tokens * 4096, &mut |gpu| {

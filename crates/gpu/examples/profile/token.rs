@@ -70,13 +70,9 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
                     (small.trunk.matrix((at + 1) % COPIES), &room.weights),
                 ];
                 fused::launch_delta_inputs(gpu, matrices, from, 1e-6, (&room.c, &room.tail, 4))?;
-                let inputs = delta::Inputs {
-                    x: &wide,
-                    beta: &room.ids,
-                    decay: &room.weights,
-                    rate: &room.small,
-                    bias: &room.small,
-                };
+                let (decay, rate, bias) = (&room.weights, &room.small, &room.small);
+                let decays = delta::Decays::Heads { decay, rate, bias };
+                let inputs = delta::Inputs { x: &wide, beta: &room.ids, decays };
                 delta::launch_heads(gpu, &wide, delta, 1)?;
                 delta::launch(gpu, inputs, &room.state, &other, delta, run)?;
             }
@@ -84,7 +80,7 @@ pub(super) fn tokens(gpu: &mut Gpu, room: &Room) -> Result<()> {
             if layer % 4 == 3 {
                 product::launch(gpu, matrix, &other, &residual, 1, true)?;
             } else {
-                let of = [&other, &room.small, &normed];
+                let of = ([&other, &room.small, &normed], norm::Gate::Silu);
                 gated_product::launch(gpu, matrix, of, &residual, 128, 1e-6)?;
             }
             let at = of(&router);

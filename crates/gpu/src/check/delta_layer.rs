@@ -6,6 +6,7 @@ use crate::op::{fused, gated_product};
 
 const EPSILON: f32 = 1e-6;
 const TAPS: usize = 4;
+const RUN: attention::Run = attention::Run { first: 0, tokens: 1, position: 3 };
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     let affine = |bits| Encoding::Affine { bits, group: 64, scale: FloatType::Bf16 };
@@ -16,10 +17,13 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         value_dim,
         tiled: false,
     };
-    add(layer(gpu, affine(4), shape(128, 128, 10), 1024)?);
-    add(layer(gpu, affine(6), shape(64, 96, 2), 384)?);
-    add(layer(gpu, Encoding::Block(BlockFormat::Q4K), shape(32, 64, 4), 512)?);
-    add(layer(gpu, Encoding::Float(FloatType::F32), shape(256, 32, 2), 128)?);
+    let silu = norm::Gate::Silu;
+    add(layer(gpu, affine(4), shape(128, 128, 10), 1024, silu)?);
+    for gate in norm::Gate::ALL {
+        add(layer(gpu, affine(6), shape(64, 96, 2), 384, gate)?);
+    }
+    add(layer(gpu, Encoding::Block(BlockFormat::Q4K), shape(32, 64, 4), 512, silu)?);
+    add(layer(gpu, Encoding::Float(FloatType::F32), shape(256, 32, 2), 128, silu)?);
     Ok(())
 }
 
@@ -28,6 +32,7 @@ fn layer(
     encoding: Encoding,
     shape: delta::Shape,
     hidden: usize,
+    gate: norm::Gate,
 ) -> Result<Finding, GpuError> {
     let (channels, heads) = (shape.channels(), shape.value_heads);
     let values = heads * shape.value_dim;
@@ -43,7 +48,6 @@ fn layer(
     let (filter, old) = (random(gpu, channels * TAPS)?, random(gpu, (TAPS - 1) * channels)?);
     let (rate, bias) = (random(gpu, heads)?, random(gpu, heads)?);
     let (before, scale) = (random(gpu, shape.state_len())?, random(gpu, shape.value_dim)?);
-    let run = attention::Run { first: 0, tokens: 1, position: 3 };
     let mut results = Vec::new();
     // One launch for several at one place, at each in turn and at all.
     for [inputs_alone, output_alone] in [[false, false], [true, false], [false, true], [true, true]]
@@ -56,28 +60,27 @@ fn layer(
         gpu.copy(&before, 0, &state, 0, 4 * shape.state_len() as u64);
         let out = empty(gpu, hidden)?;
         gpu.copy(&x, 0, &out, 0, 4 * hidden as u64);
-        let inputs =
-            delta::Inputs { x: &convolved, beta: &beta, decay: &decay, rate: &rate, bias: &bias };
+        let decays = delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias };
+        let inputs = delta::Inputs { x: &convolved, beta: &beta, decays };
         let to = if inputs_alone { &convolved } else { &mixed };
         let [a, b, c, d, last] = [0, 1, 2, 3, 4].map(|at| trunk.matrix(at));
         let matrices = [(a, to), (b, &z), (c, &beta), (d, &decay)];
-        let from = (&x, &weight);
         if inputs_alone {
             let filter = (&filter, &tail, TAPS);
-            fused::launch_delta_inputs(gpu, matrices, from, EPSILON, filter)?;
+            fused::launch_delta_inputs(gpu, matrices, (&x, &weight), EPSILON, filter)?;
         } else {
-            fused::launch_several(gpu, &matrices, from, EPSILON, None)?;
+            fused::launch_several(gpu, &matrices, (&x, &weight), EPSILON, None)?;
             let buffers =
                 convolution::Filtered { x: &mixed, weight: &filter, tail: &tail, y: &convolved };
-            convolution::launch(gpu, buffers, channels, TAPS, run)?;
+            convolution::launch(gpu, buffers, channels, TAPS, RUN)?;
         }
         delta::launch_heads(gpu, &convolved, shape, 1)?;
-        delta::launch(gpu, inputs, &state, &context, shape, run)?;
+        delta::launch(gpu, inputs, &state, &context, shape, RUN)?;
         if output_alone {
-            let normed = [&context, &scale, &z];
+            let normed = ([&context, &scale, &z], gate);
             gated_product::launch(gpu, last, normed, &out, shape.value_dim, EPSILON)?;
         } else {
-            let normed = (&context, &scale, &z);
+            let normed = norm::Gated { x: &context, weight: &scale, gate: &z, function: gate };
             norm::launch_gated(gpu, normed, (heads, shape.value_dim), EPSILON)?;
             product::launch(gpu, last, &context, &out, 1, true)?;
         }
@@ -90,6 +93,6 @@ fn layer(
     let wrong: Vec<_> =
         places.filter(|(_, found)| **found != results[0]).map(|(place, _)| place).collect();
     let which = if wrong.is_empty() { String::new() } else { format!(": {}", wrong.join(", ")) };
-    let name = format!("delta layer of one token {}{which}", encoding.name());
+    let name = format!("delta layer of one token {}, {gate:?}{which}", encoding.name());
     Ok(Finding { name, difference: 0.0, bound: 0.0, alone_equal: wrong.is_empty() })
 }

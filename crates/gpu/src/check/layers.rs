@@ -10,7 +10,9 @@ const EPSILON: f32 = 1e-6;
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     add(norms(gpu)?);
-    add(gated_norms(gpu)?);
+    for gate in norm::Gate::ALL {
+        add(gated_norms(gpu, gate)?);
+    }
     add(rotations(gpu)?);
     add(gates(gpu)?);
     for cache in [attention::Cache::F32, attention::Cache::F16, attention::Cache::Q8] {
@@ -28,7 +30,9 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     add(convolves(gpu)?);
     for (key_dim, value_dim, tiled) in [(128, 128, false), (16, 24, false), (36, 32, true)] {
-        add(deltas(gpu, key_dim, value_dim, tiled)?);
+        for decays in [DeltaDecay::Heads, DeltaDecay::Channels] {
+            add(deltas(gpu, [key_dim, value_dim], tiled, decays)?);
+        }
     }
     for (experts, k, normalise) in [(256, 8, true), (7, 3, false), (1000, 32, true)] {
         add(routes(gpu, experts, k, normalise)?);
@@ -55,7 +59,7 @@ pub(super) fn short_attention(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Re
 /// The rest, one of each kind.
 pub(super) fn short_parts(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     add(rotations(gpu)?);
-    add(deltas(gpu, 128, 128, false)?);
+    add(deltas(gpu, [128, 128], false, DeltaDecay::Heads)?);
     add(combines(gpu)?);
     add(stops(gpu)?);
     add(draws(gpu, 5000)?);
@@ -79,18 +83,28 @@ fn norms(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     Ok(Finding { name: "norm".to_owned(), difference, bound: 1e-5, alone_equal })
 }
 
-fn gated_norms(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+fn gated_norms(gpu: &mut Gpu, function: norm::Gate) -> Result<Finding, GpuError> {
     let (rows, width) = (6, 128);
     let mut numbers = Numbers::new(5);
     let (x, gate) = (numbers.floats(rows * width), numbers.floats(rows * width));
     let weight = numbers.floats(width);
     let mut expected = x.clone();
-    reference().gated_rms_norm_in_place(&mut expected, &weight, &gate, EPSILON);
+    match function {
+        norm::Gate::Silu => {
+            reference().gated_rms_norm_in_place(&mut expected, &weight, &gate, EPSILON);
+        }
+        norm::Gate::Sigmoid => {
+            reference().rms_norm_in_place(&mut expected, &weight, EPSILON);
+            reference().scale_by_sigmoid(&mut expected, &gate);
+        }
+    }
     let (place, scale, gates) = (floats(gpu, &x)?, floats(gpu, &weight)?, floats(gpu, &gate)?);
-    norm::launch_gated(gpu, (&place, &scale, &gates), (rows, width), EPSILON)?;
+    let buffers = norm::Gated { x: &place, weight: &scale, gate: &gates, function };
+    norm::launch_gated(gpu, buffers, (rows, width), EPSILON)?;
     let found = gpu.read_floats(&place, 0, x.len())?;
     let difference = difference(&found, &expected);
-    Ok(Finding { name: "gated norm".to_owned(), difference, bound: 1e-5, alone_equal: true })
+    let name = format!("gated norm, {function:?}").to_lowercase();
+    Ok(Finding { name, difference, bound: 1e-5, alone_equal: true })
 }
 
 fn rotations(gpu: &mut Gpu) -> Result<Finding, GpuError> {
@@ -222,18 +236,19 @@ fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
 
 fn deltas(
     gpu: &mut Gpu,
-    key_dim: usize,
-    value_dim: usize,
+    [key_dim, value_dim]: [usize; 2],
     tiled: bool,
+    decays: DeltaDecay,
 ) -> Result<Finding, GpuError> {
     let (tokens, key_heads, value_heads) = (7, 2, 4);
     let shape = delta::Shape { key_heads, value_heads, key_dim, value_dim, tiled };
     let (channels, keys) = (shape.channels(), key_heads * key_dim);
     let mut numbers = Numbers::new(10);
     let x = numbers.floats(tokens * channels);
-    let (a, b) = (numbers.floats(tokens * value_heads), numbers.floats(tokens * value_heads));
+    let of_token = value_heads * decays.of_head(key_dim);
+    let (a, b) = (numbers.floats(tokens * of_token), numbers.floats(tokens * value_heads));
     let rate: Vec<f32> = numbers.floats(value_heads).iter().map(|value| value.abs()).collect();
-    let bias = numbers.floats(value_heads);
+    let bias = numbers.floats(of_token);
     // The reference knows one key head for each value head here, whichever order that is.
     let each = DeltaShape { key_heads: value_heads, value_heads, key_dim, value_dim };
     let key_head =
@@ -241,9 +256,8 @@ fn deltas(
     let spread = |start: usize| -> Vec<f32> {
         x.chunks_exact(channels)
             .flat_map(|row| {
-                (0..value_heads).flat_map(move |head| {
-                    row[start + key_head(head) * key_dim..][..key_dim].to_vec()
-                })
+                let of = move |head| &row[start + key_head(head) * key_dim..][..key_dim];
+                (0..value_heads).flat_map(of).copied()
             })
             .collect()
     };
@@ -254,7 +268,7 @@ fn deltas(
         v: &x[2 * keys..],
         qk_stride: value_heads * key_dim,
         v_stride: channels,
-        decays: DeltaDecay::Heads,
+        decays,
         a: &a,
         b: &b,
         decay: &rate,
@@ -268,7 +282,13 @@ fn deltas(
     let (beta, decay) = (floats(gpu, &b)?, floats(gpu, &a)?);
     let (rate, bias) = (floats(gpu, &rate)?, floats(gpu, &bias)?);
     delta::launch_heads(gpu, &input, shape, tokens)?;
-    let read = delta::Inputs { x: &input, beta: &beta, decay: &decay, rate: &rate, bias: &bias };
+    let by_channel = decays != DeltaDecay::Heads;
+    let mut decays = delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias };
+    if by_channel {
+        delta_channels::launch(gpu, &decay, [&rate, &bias], shape, tokens)?;
+        decays = delta::Decays::Channels(&decay);
+    }
+    let read = delta::Inputs { x: &input, beta: &beta, decays };
     let out = empty(gpu, size)?;
     let mut results = Vec::new();
     for cuts in [vec![(0, tokens)], vec![(0, 1), (1, 4), (5, 2)]] {
@@ -279,7 +299,8 @@ fn deltas(
         }
         results.push(gpu.read_floats(&out, 0, size)?);
     }
-    let name = format!("delta rule, heads of {key_dim} and {value_dim}");
+    let which = if by_channel { " by channel" } else { "" };
+    let name = format!("delta rule{which}, heads of {key_dim} and {value_dim}");
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })
 }

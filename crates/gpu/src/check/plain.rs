@@ -13,6 +13,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
         add(rotations(gpu, dim, rotated)?);
     }
     add(biases(gpu)?);
+    add(joins(gpu)?);
     for cache in [attention::Cache::F32, attention::Cache::F16, attention::Cache::Q8] {
         // One that outweighs all, one that weighs nothing.
         let sinks = Some([0.3, 30.0, -1.0, -90.0]);
@@ -73,6 +74,24 @@ fn biases(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     plain::launch_add_bias(gpu, (&place, &added), (rows, width))?;
     let alone_equal = gpu.read_floats(&place, 0, x.len())? == expected;
     Ok(Finding { name: "biases of rows".to_owned(), difference: 0.0, bound: 0.0, alone_equal })
+}
+
+/// Parts that end inside and at the end of a workgroup.
+fn joins(gpu: &mut Gpu) -> Result<Finding, GpuError> {
+    let (rows, widths) = (3, [200, 312, 130]);
+    let mut numbers = Numbers::new(73);
+    let parts = widths.map(|width| numbers.floats(rows * width));
+    let row = |row: usize| {
+        let of = move |(part, width): (&Vec<f32>, usize)| part[row * width..][..width].to_vec();
+        parts.iter().zip(widths).flat_map(of)
+    };
+    let expected: Vec<f32> = (0..rows).flat_map(row).collect();
+    let [first, second, third] = parts.each_ref().map(|part| floats(gpu, part));
+    let (first, second, third) = (first?, second?, third?);
+    let out = empty(gpu, expected.len())?;
+    plain::launch_join(gpu, [&first, &second, &third], &out, widths, rows)?;
+    let alone_equal = gpu.read_floats(&out, 0, expected.len())? == expected;
+    Ok(Finding { name: "rows of three parts".to_owned(), difference: 0.0, bound: 0.0, alone_equal })
 }
 
 /// A run that crosses blocks, cut in two, and token by token; the cache begins at a later position too.

@@ -12,6 +12,7 @@ use super::combine::Always;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
+use super::norm::Gate;
 use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
 use super::router_scored::Score;
@@ -140,7 +141,8 @@ fn fused(packing: Packing) -> impl Iterator<Item = Op> {
             .flat_map(move |count| [false, true].map(|keep| Op::Several { spec, count, keep }));
         let gated = [Op::Gated(spec), Op::Choose(spec)].into_iter().filter(move |_| spec.rows == 1);
         let inputs = (2..=TAPS_LIMIT as u32).map(move |taps| Op::DeltaInputs { spec, taps });
-        several.chain(inputs).chain(gated).chain([Op::Close(spec), Op::GatedProduct(spec)])
+        let products = Gate::ALL.map(|gate| Op::GatedProduct { spec, gate });
+        several.chain(inputs).chain(gated).chain([Op::Close(spec)]).chain(products)
     };
     specs.filter(|spec| spec.is_served()).flat_map(of)
 }
@@ -179,6 +181,12 @@ fn tiles(packing: Packing) -> impl Iterator<Item = Op> {
     dense.chain(experts)
 }
 
+/// The delta rule over keys of a size.
+fn deltas(key_dim: u32) -> impl Iterator<Item = Op> {
+    let wide = [false, true].into_iter().filter(move |&it| !it || delta::wide(key_dim as usize));
+    wide.flat_map(move |wide| [false, true].map(|channels| Op::Delta { key_dim, wide, channels }))
+}
+
 /// Whether [`all`] has a kernel. They are counted out once: doing it for each kernel that a device compiles took four
 /// fifths of the time of the kernels' tests.
 pub(crate) fn is_listed(op: Op) -> bool {
@@ -196,10 +204,12 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Norm,
         Op::NormInPlace,
         Op::NormAdd,
-        Op::GatedNorm,
+        Op::GatedNorm { gate: Gate::Silu },
+        Op::GatedNorm { gate: Gate::Sigmoid },
         Op::Heads,
         Op::Rotate,
         Op::AddBias,
+        Op::Join,
         Op::Split,
         Op::SigmoidGate,
         Op::LatentTurn,
@@ -210,6 +220,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::WeighExperts,
         Op::SwiGlu,
         Op::DeltaHeads,
+        Op::DeltaDecays,
         Op::Router { biased: false },
         Op::Router { biased: true },
         Op::Group,
@@ -240,11 +251,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         .chain(packings().flat_map(fused))
         .chain(packings().flat_map(chosen))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))
-        .chain((1..=KEY_DIM_LIMIT as u32).flat_map(|key_dim| {
-            let forms =
-                [false, true].into_iter().filter(move |&it| !it || delta::wide(key_dim as usize));
-            forms.map(move |wide| Op::Delta { key_dim, wide })
-        }))
+        .chain((1..=KEY_DIM_LIMIT as u32).flat_map(deltas))
         .chain(packings().map(Op::Embed))
         .chain(packings().flat_map(products))
         .chain(packings().flat_map(head_products))

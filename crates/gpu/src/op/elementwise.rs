@@ -7,7 +7,8 @@ use crate::{Buffer, Gpu, GpuError};
 /// Workgroups in one direction.
 const ROW: usize = 32768;
 
-const INDEX: &str = "let i = (wid.y * 32768u + wid.x) * 256u + lid;\n";
+/// The value of an invocation, of [`groups`] of them.
+pub(super) const INDEX: &str = "let i = (wid.y * 32768u + wid.x) * 256u + lid;\n";
 
 /// The text of an operation on values one by one.
 pub(crate) fn source(op: Op) -> (Source, String) {
@@ -100,7 +101,8 @@ fn launch(gpu: &mut Gpu, op: Op, from: &Buffer, to: &Buffer, count: usize) -> Re
     gpu.dispatch(op, &[from.all(), to.all()], &[count as u32], groups(count))
 }
 
-fn groups(count: usize) -> [u32; 3] {
+/// Workgroups of so many values.
+pub(super) fn groups(count: usize) -> [u32; 3] {
     let groups = count.div_ceil(256);
     [groups.min(ROW) as u32, groups.div_ceil(ROW) as u32, 1]
 }

@@ -1,10 +1,11 @@
-//! Of one token the norm of each head times the SiLU of a gate, and a matrix of that, added to a row: a launch where
+//! Of one token the norm of each head times a function of a gate, and a matrix of that, added to a row: a launch where
 //! two were. Each workgroup has the sums of all heads; they have the order of `norm::gated`.
 
 use std::fmt::Write as _;
 
 use super::Op;
 use super::fused::Spec;
+use super::norm::Gate;
 use super::packing::Packing;
 use super::product::TEAMS;
 use crate::source::{Form, Source};
@@ -54,7 +55,6 @@ fn pair_of(begin: u32, at: u32, width: u32) -> f32 {
     let high = low + 16u;
     return staged[low >> 2u][low & 3u] + staged[high >> 2u][high & 3u];
 }
-fn silu(z: vec4<f32>) -> vec4<f32> { return z / (vec4<f32>(1.0) + exp(-z)); }
 ";
 
 /// True where the kernel computes heads of such a width with a matrix of this packing and so many columns.
@@ -66,7 +66,18 @@ pub fn serves(packing: Packing, columns: usize, width: usize) -> bool {
         && width.is_multiple_of(32)
 }
 
-pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
+/// The function of a gate's values.
+fn function(gate: Gate) -> String {
+    let name = name(gate);
+    let quotient = gate.of("vec4<f32>(1.0)");
+    format!("fn {name}(z: vec4<f32>) -> vec4<f32> {{ return {quotient}; }}\n")
+}
+
+fn name(gate: Gate) -> String {
+    format!("{gate:?}").to_lowercase()
+}
+
+pub(crate) fn source(spec: Spec, gate: Gate, form: Form) -> (Source, String) {
     let sums = spec.sums(form);
     let source = super::fused::declare(Source::new(), spec, 0);
     let source = source
@@ -76,7 +87,10 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
         .write("y", "f32")
         .parameters(&["rows", "columns", "row_words", "row_groups", "width", "epsilon"]);
     let source = sums.declare(source).shared("red", "array<f32, 256>");
-    let source = source.shared("factors", &format!("array<f32, {HEADS}>")).function(PAIR_OF);
+    let source = source
+        .shared("factors", &format!("array<f32, {HEADS}>"))
+        .function(PAIR_OF)
+        .function(&function(gate));
     let mut body = sums.begin();
     let _ = writeln!(body, "let first = (wid.x * {TEAMS}u + team) * {}u;", spec.rows);
     for row in 0..spec.rows {
@@ -84,11 +98,11 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     }
     body.push_str(&super::fused::starts(spec));
     let load = |of: u32, _: u32, index: &str| format!("{}[{index}]", super::fused::plane(0, of));
-    body.push_str(&sums.accumulate_of(
-        &|each| each(&load),
-        FACTORS,
-        "x[vec_at] * factors[vec_at / quads] * weight[vec_at % quads] * silu(gate[vec_at])",
-    ));
+    let value = format!(
+        "x[vec_at] * factors[vec_at / quads] * weight[vec_at % quads] * {}(gate[vec_at])",
+        name(gate)
+    );
+    body.push_str(&sums.accumulate_of(&|each| each(&load), FACTORS, &value));
     body.push_str(&sums.finish(
         "let row = first + r;
         if row < p.rows { y[row] = y[row] + sum; }",
@@ -96,14 +110,14 @@ pub(crate) fn source(spec: Spec, form: Form) -> (Source, String) {
     (source, body)
 }
 
-/// `y[rows] += W (x / rms(x) * weight * silu(gate))` of one token, the norm by heads of `width` values.
+/// `y[rows] += W (x / rms(x) * weight * function(gate))` of one token, the norm by heads of `width` values.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
     matrix: &Planes,
-    [x, weight, gate]: [&Buffer; 3],
+    ([x, weight, gate], function): ([&Buffer; 3], Gate),
     y: &Buffer,
     width: usize,
     epsilon: f32,
@@ -122,5 +136,5 @@ pub fn launch(
     let mut spans = matrix.spans(None);
     spans.extend([x, weight, gate, y].map(Buffer::all));
     let groups = [(matrix.rows as u32).div_ceil(TEAMS * spec.rows), 1, 1];
-    gpu.dispatch(Op::GatedProduct(spec), &spans, &parameters, groups)
+    gpu.dispatch(Op::GatedProduct { spec, gate: function }, &spans, &parameters, groups)
 }

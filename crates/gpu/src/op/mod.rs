@@ -8,6 +8,8 @@ pub mod chosen;
 pub mod combine;
 pub mod convolution;
 pub mod delta;
+pub mod delta_channels;
+mod delta_text;
 mod depth;
 pub mod draw;
 pub mod elementwise;
@@ -62,7 +64,12 @@ pub enum Op {
         taps: u32,
     },
     /// The gated norm of a token's heads and a matrix, added.
-    GatedProduct(fused::Spec),
+    GatedProduct {
+        /// The matrix.
+        spec: fused::Spec,
+        /// The function of the gate.
+        gate: norm::Gate,
+    },
     /// The first half of an expert that is always used.
     Gated(fused::Spec),
     /// That, beside the choice of experts.
@@ -106,14 +113,19 @@ pub enum Op {
     NormInPlace,
     /// RMS norm of rows, added.
     NormAdd,
-    /// RMS norm of heads times the SiLU of a gate.
-    GatedNorm,
+    /// RMS norm of heads times a function of a gate.
+    GatedNorm {
+        /// The function.
+        gate: norm::Gate,
+    },
     /// RMS norm of heads, then rotation.
     Heads,
     /// Rotation of heads.
     Rotate,
     /// `x += bias` by row.
     AddBias,
+    /// Rows of three parts.
+    Join,
     /// Of one token biases, and rotation of queries and keys; keys and values to a cache.
     PreparePlain(attention::Cache),
     /// Parts queries from gates.
@@ -191,7 +203,11 @@ pub enum Op {
         key_dim: u32,
         /// Whether queries and keys are read as vectors.
         wide: bool,
+        /// Whether each channel of a key has a decay of its own.
+        channels: bool,
     },
+    /// Decays of the channels of the delta rule's keys.
+    DeltaDecays,
     /// The choice of experts.
     Router {
         /// Whether logits have a bias.
@@ -254,7 +270,7 @@ impl Op {
             Self::DeltaInputs { spec, taps } => {
                 fused::several(spec, fused::MATRICES, false, taps, form)
             }
-            Self::GatedProduct(spec) => gated_product::source(spec, form),
+            Self::GatedProduct { spec, gate } => gated_product::source(spec, gate, form),
             Self::Gated(spec) => fused::gated(spec, form),
             Self::Choose(spec) => fused::choose(spec, form),
             Self::Close(spec) => fused::close(spec, form),
@@ -270,6 +286,7 @@ impl Op {
             Self::Heads => heads::source(form),
             Self::Rotate => plain::rotate(),
             Self::AddBias => plain::add_bias(),
+            Self::Join => plain::join(),
             Self::PreparePlain(cache) => plain::prepare(cache),
             Self::Split => heads::split(),
             Self::Append(cache) => attention::append(cache),
@@ -284,10 +301,13 @@ impl Op {
             Self::AttendPrompt { cache, dim, gated } => prompt::source(cache, dim, gated),
             Self::Convolve { taps } => convolution::source(taps),
             Self::DeltaHeads => delta::heads(form),
-            Self::Delta { key_dim, wide } => delta::source(key_dim, wide, form),
+            Self::Delta { key_dim, wide, channels } => {
+                delta_text::source(key_dim, wide, channels, form)
+            }
+            Self::DeltaDecays => delta_channels::source(),
             Self::Router { biased } => router::source(biased, form),
             Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
-            Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm => {
+            Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm { .. } => {
                 norm::source(self, form)
             }
             Self::SigmoidGate

@@ -1,4 +1,4 @@
-//! Heads that are rotated without a norm, and biases of rows: parts that only some families have.
+//! Heads that are rotated without a norm, biases of rows, rows of three parts: what only some families have.
 
 use super::attention::{Cache, KeyValue, Run, Shape};
 use super::heads::{self, HEAD_DIM_LIMIT};
@@ -68,6 +68,49 @@ pub fn launch_add_bias(
 ) -> Result<(), GpuError> {
     let groups = [width.div_ceil(256) as u32, rows as u32, 1];
     gpu.dispatch(Op::AddBias, &[bias.all(), x.all()], &[width as u32], groups)
+}
+
+pub(crate) fn join() -> (Source, String) {
+    let source = Source::new()
+        .read("first", "f32")
+        .read("second", "f32")
+        .read("third", "f32")
+        .write("y", "f32")
+        .parameters(&["first_width", "second_width", "third_width"]);
+    let body = "
+        let two = p.first_width + p.second_width;
+        let width = two + p.third_width;
+        let column = wid.x * 256u + lid;
+        if column < width {
+            var value = 0.0;
+            if column < p.first_width {
+                value = first[wid.y * p.first_width + column];
+            } else if column < two {
+                value = second[wid.y * p.second_width + (column - p.first_width)];
+            } else {
+                value = third[wid.y * p.third_width + (column - two)];
+            }
+            y[wid.y * width + column] = value;
+        }
+        ";
+    (source, body.to_owned())
+}
+
+/// Each of `y[rows, sum of widths]` = the rows of the three parts, one behind the other.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_join(
+    gpu: &mut Gpu,
+    parts: [&Buffer; 3],
+    y: &Buffer,
+    widths: [usize; 3],
+    rows: usize,
+) -> Result<(), GpuError> {
+    let [first, second, third] = parts.map(Buffer::all);
+    let groups = [widths.iter().sum::<usize>().div_ceil(256) as u32, rows as u32, 1];
+    let parameters = widths.map(|width| width as u32);
+    gpu.dispatch(Op::Join, &[first, second, third, y.all()], &parameters, groups)
 }
 
 pub(crate) fn prepare(cache: Cache) -> (Source, String) {

@@ -2,7 +2,7 @@
 //! group; `examples/text.rs` prints kernels by these names.
 
 use gpu::op::packing::Packing;
-use gpu::op::{Op, experts};
+use gpu::op::{Op, experts, norm};
 
 /// A packing as names of groups have it.
 fn packing_name(packing: Packing) -> String {
@@ -30,7 +30,12 @@ pub(crate) fn group(op: Op) -> String {
         Op::HeadProduct(spec) => format!("product by head {}", packing_name(spec.packing)),
         Op::Several { spec, .. } => format!("several {}", packing_name(spec.packing)),
         Op::DeltaInputs { spec, .. } => format!("delta inputs {}", packing_name(spec.packing)),
-        Op::GatedProduct(spec) => format!("gated product {}", packing_name(spec.packing)),
+        Op::GatedProduct { spec, gate: norm::Gate::Silu } => {
+            format!("gated product {}", packing_name(spec.packing))
+        }
+        Op::GatedProduct { spec, .. } => {
+            format!("gated product by a sigmoid {}", packing_name(spec.packing))
+        }
         Op::ChosenGateUp(spec) => format!("chosen gateup {}", packing_name(spec.packing)),
         Op::ChosenDown(spec) => format!("chosen down {}", packing_name(spec.packing)),
         Op::Gated(spec) => format!("gated {}", packing_name(spec.packing)),
@@ -38,7 +43,8 @@ pub(crate) fn group(op: Op) -> String {
         Op::Close(spec) => format!("close {}", packing_name(spec.packing)),
         Op::ConvolveHeads { .. } => "convolveheads".to_owned(),
         Op::Embed(packing) => format!("embed {}", packing_name(packing)),
-        Op::Delta { .. } => "delta".to_owned(),
+        Op::Delta { channels: false, .. } => "delta".to_owned(),
+        Op::Delta { channels: true, .. } => "delta by channel".to_owned(),
         Op::Convolve { .. } => "convolve".to_owned(),
         other => format!("{other:?}").replace(['(', '{', ':'], " ").replace([')', '}'], ""),
     };

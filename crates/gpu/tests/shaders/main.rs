@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 
 use gpu::op::packing::{Float, Packing, Share};
-use gpu::op::{Form, Op, all::all, experts, fused};
+use gpu::op::{Form, Op, all::all, experts, fused, norm};
 
 use kernels::format::{BlockFormat, FloatType, ScaleType};
 
@@ -88,7 +88,9 @@ fn translated_ops() -> Vec<Op> {
         }
         Op::DeltaInputs { spec, taps } => common(spec.packing) && *taps == 4,
         Op::HeadProduct(spec) => common(spec.packing),
-        Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) | Op::GatedProduct(spec) => {
+        // Of a sigmoid one packing: the function alone differs.
+        Op::GatedProduct { spec, gate: norm::Gate::Sigmoid } => spec.packing == one,
+        Op::Gated(spec) | Op::Choose(spec) | Op::Close(spec) | Op::GatedProduct { spec, .. } => {
             common(spec.packing)
         }
         Op::ChosenGateUp(spec) | Op::ChosenDown(spec) => {

@@ -50,14 +50,14 @@ impl Kind {
 pub(super) enum Launch {
     /// An operation by itself.
     Plain(Op),
-    /// The norm of `Residual`, and products of that.
+    /// The norm of `Residual`, and products of that; with each of several launches the norm.
     Several { norm: VectorId, products: Vec<Product> },
     /// The norm of `Residual`, products of that, the first one's convolution.
     DeltaInputs { norm: VectorId, products: Vec<Product>, convolution: VectorId },
     /// The convolution with the norms of its heads; the delta rule.
-    ConvolvedRule { convolution: VectorId, rule: [VectorId; 2] },
+    ConvolvedRule { convolution: VectorId, rule: [VectorId; 2], decay: DeltaDecay },
     /// The gated norm of heads, and a product of that added to `Residual`.
-    GatedProduct { norm: VectorId, matrix: MatrixId },
+    GatedProduct { norm: VectorId, gate: OutputGate, matrix: MatrixId },
     /// Norms and rotation of heads, attention, and its gate where there is one.
     AttendNormed { gated: bool, norms: [VectorId; 2] },
     /// Biases and rotation of heads, attention.
@@ -71,7 +71,11 @@ impl Launch {
         match self {
             Self::Plain(op) => op.describe(),
             Self::Several { products, .. } => {
-                format!("norm and {} products at once", products.len())
+                let launches = match products.len().div_ceil(fused::MATRICES) {
+                    1 => String::new(),
+                    several => format!(", in {several} launches"),
+                };
+                format!("norm and {} products at once{launches}", products.len())
             }
             Self::DeltaInputs { .. } => "norm, products and convolution at once".to_owned(),
             Self::ConvolvedRule { .. } => "convolution with norms of heads; delta rule".to_owned(),
@@ -117,6 +121,11 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Whether kernels of several matrices compute these products, as many at once as they take.
+    fn serves_several(&self, products: &[Product]) -> bool {
+        products.chunks(fused::MATRICES).all(|some| self.alike(some))
+    }
+
     fn alike(&self, products: &[Product]) -> bool {
         let shapes = products.iter().map(|product| (self.shape)(product.matrix));
         alike(&shapes.collect::<Vec<_>>())
@@ -158,14 +167,14 @@ fn first(ops: &[Op], (kind, layer): (Kind, LayerId), facts: &Facts<'_>) -> (Laun
             if token && facts.convolves(products) =>
             (Launch::DeltaInputs { norm, products: products.clone(), convolution: weight }, 3),
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
-            if token && facts.alike(products) =>
+            if token && facts.serves_several(products) =>
             (Launch::Several { norm, products: products.clone() }, 2),
-        [Convolve { weight }, DeltaRule { decay_rate, decay_bias, .. }, ..]
+        [Convolve { weight }, DeltaRule { decay_rate, decay_bias, decay }, ..]
             if token =>
-            (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias] }, 2),
-        [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
+            (Launch::ConvolvedRule { convolution: weight, rule: [decay_rate, decay_bias], decay }, 2),
+        [GatedNorm { weight, gate }, LinearAdd { from: Context, matrix, to: Residual }, ..]
             if token && facts.gates(matrix) =>
-            (Launch::GatedProduct { norm: weight, matrix }, 2),
+            (Launch::GatedProduct { norm: weight, gate, matrix }, 2),
         [AddBias { register: Query, bias: query }, AddBias { register: Key, bias: key },
             AddBias { register: Value, bias: value },
             Rotate { heads: Query }, Rotate { heads: Key }, Attend { sinks }, ..]
@@ -239,13 +248,14 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::AttendLatent(_)
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
-        | Op::DeltaRule { decay: DeltaDecay::Heads, .. }
-        | Op::Dense(_)
-        | Op::GatedNorm { gate: OutputGate::Silu, .. } => Ok(()),
-        Op::GatedNorm { gate: OutputGate::Sigmoid, .. } => Err(Refusal::form(op, "by a sigmoid")),
-        Op::GroupedLinear { .. }
         | Op::Join { .. }
-        | Op::DeltaRule { .. }
+        | Op::DeltaRule { decay: DeltaDecay::Heads | DeltaDecay::Channels, .. }
+        | Op::Dense(_)
+        | Op::GatedNorm { .. } => Ok(()),
+        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. } => {
+            Err(Refusal::form(op, "with bounded decays"))
+        }
+        Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }

@@ -6,18 +6,20 @@
 
 use gpu::op::halves::{self, Halves};
 use gpu::op::{
-    attention, combine, convolution, delta, elementwise, fused, gated_product, heads, norm,
-    product, prompt, tile,
+    attention, combine, convolution, delta, delta_channels, elementwise, fused, gated_product,
+    heads, norm, product, prompt, tile,
 };
 use gpu::{Buffer, GpuError};
+use kernels::DeltaDecay;
 use store::LayerId;
 use store::cache::Phase;
 
 use super::fuse::{Shape, alike};
+use super::ops::gate_of;
 use super::requirements::Sizes;
 use super::{GpuBackend, Register};
 use crate::EngineError;
-use crate::model::config::{DeltaConfig, HeadOrder};
+use crate::model::config::{DeltaConfig, HeadOrder, OutputGate};
 use crate::model::mixture::Mixture;
 use crate::model::program::Product;
 use crate::model::router::Score;
@@ -131,7 +133,9 @@ impl GpuBackend {
             |it: &Product| (self.trunk.matrix(it.matrix.index()), &self.registers[it.to as usize]);
         let pairs: Vec<_> = products.iter().map(pair).collect();
         let gpu = &mut self.residency.device_mut().gpu;
-        fused::launch_several(gpu, &pairs, (residual, weight), epsilon, None)
+        pairs.chunks(fused::MATRICES).try_for_each(|some| {
+            fused::launch_several(gpu, some, (residual, weight), epsilon, None)
+        })
     }
 
     /// The norm of `Residual`, products of that, the first one through the convolution into `Convolved`.
@@ -173,6 +177,7 @@ impl GpuBackend {
         &mut self,
         layer: LayerId,
         weights: [VectorId; 2],
+        of: DeltaDecay,
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let shape = delta_shape(config);
@@ -180,8 +185,18 @@ impl GpuBackend {
             [Register::Convolved, Register::Beta, Register::Decay, Register::Context]
                 .map(|register| &self.registers[register as usize]);
         let [rate, bias] = weights.map(|id| &self.vectors[id.index()]);
-        let inputs = delta::Inputs { x, beta, decay, rate, bias };
         let gpu = &mut self.residency.device_mut().gpu;
+        let decays = match of {
+            DeltaDecay::Heads => delta::Decays::Heads { decay, rate, bias },
+            DeltaDecay::Channels => {
+                delta_channels::launch(gpu, decay, [rate, bias], shape, self.tokens)?;
+                delta::Decays::Channels(decay)
+            }
+            DeltaDecay::BoundedChannels { .. } => {
+                unreachable!("bounded decays: refused when the model was loaded")
+            }
+        };
+        let inputs = delta::Inputs { x, beta, decays };
         for (index, span) in self.spans.iter().enumerate() {
             let (state, _) = self.places.recurrent(span.sequence, layer);
             delta::launch(gpu, inputs, state, y, shape, span.run)?;
@@ -194,14 +209,14 @@ impl GpuBackend {
     /// The gated norm of `Context` and its product with a matrix, added to `Residual`.
     pub(super) fn launch_gated_product(
         &mut self,
-        norm: VectorId,
+        (norm, gate): (VectorId, OutputGate),
         matrix: MatrixId,
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let (matrix, width) = (self.trunk.matrix(matrix.index()), config.value_dim);
         let [z, context, residual] = [Register::Z, Register::Context, Register::Residual]
             .map(|register| &self.registers[register as usize]);
-        let inputs = [context, &self.vectors[norm.index()], z];
+        let inputs = ([context, &self.vectors[norm.index()], z], gate_of(gate));
         let (gpu, epsilon) = (&mut self.residency.device_mut().gpu, self.config.rms_epsilon);
         gated_product::launch(gpu, matrix, inputs, residual, width, epsilon)
     }

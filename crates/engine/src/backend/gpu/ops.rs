@@ -1,16 +1,25 @@
 //! The operations of a program on a GPU of any maker, and the launches that stand for several.
 
 use gpu::GpuError;
-use gpu::op::{convolution, elementwise, heads, norm};
+use gpu::op::{convolution, elementwise, heads, norm, plain};
 use store::LayerId;
 
 use super::fuse::{Kind, Launch};
 use super::{GpuBackend, Register};
 use crate::EngineError;
 use crate::backend::Cancel;
+use crate::model::config::OutputGate;
 use crate::model::program::{Op, Product};
 use crate::sequences::Part;
 use crate::weights::VectorId;
+
+/// The kernels' name of a gate's function.
+pub(super) fn gate_of(gate: OutputGate) -> norm::Gate {
+    match gate {
+        OutputGate::Silu => norm::Gate::Silu,
+        OutputGate::Sigmoid => norm::Gate::Sigmoid,
+    }
+}
 
 impl GpuBackend {
     /// The kind of the batch in progress.
@@ -53,11 +62,13 @@ impl GpuBackend {
             Launch::DeltaInputs { norm, products, convolution } => {
                 this.launch_delta_inputs(layer, *norm, products, *convolution)
             }
-            &Launch::ConvolvedRule { convolution, rule } => {
+            &Launch::ConvolvedRule { convolution, rule, decay } => {
                 this.convolve_heads(layer, convolution)?;
-                this.run_delta_rule(layer, rule)
+                this.run_delta_rule(layer, rule, decay)
             }
-            &Launch::GatedProduct { norm, matrix } => this.launch_gated_product(norm, matrix),
+            &Launch::GatedProduct { norm, gate, matrix } => {
+                this.launch_gated_product((norm, gate), matrix)
+            }
             &Launch::AttendNormed { gated, norms } => this.attend_normed(layer, gated, norms),
             &Launch::AttendBiased { biases, sinks } => this.attend_with(layer, sinks, Some(biases)),
             Launch::NormMixture { .. } => unreachable!("it ran above"),
@@ -81,18 +92,18 @@ impl GpuBackend {
             Op::AttendLatent(weights) => self.attend_latent(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
-            &Op::DeltaRule { decay_rate, decay_bias, .. } => {
+            &Op::DeltaRule { decay_rate, decay_bias, decay } => {
                 self.normalise_heads()?;
-                self.run_delta_rule(layer, [decay_rate, decay_bias])
+                self.run_delta_rule(layer, [decay_rate, decay_bias], decay)
             }
-            &Op::GatedNorm { weight, .. } => self.gated_norm(weight),
+            &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
+            &Op::Join { from, to } => self.join(from, to),
             &Op::NormAdd { from, weight, to } => self.norm_add(from, weight, to),
             &Op::NormValues { from } => self.norm_values(layer, from),
             &Op::Scale { register, factor } => self.scale(register, factor),
             &Op::NormRow { register, weight } => self.norm_row(register, weight),
             &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
             Op::GroupedLinear { .. }
-            | Op::Join { .. }
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
             | Op::AttendRows { .. }
@@ -239,12 +250,22 @@ impl GpuBackend {
         Ok(())
     }
 
-    fn gated_norm(&mut self, weight: VectorId) -> Result<(), GpuError> {
+    /// Rows of `to` from those of three registers, which are channels of the delta rule.
+    fn join(&mut self, from: [Register; 3], to: Register) -> Result<(), GpuError> {
+        let Some(config) = &self.config.delta else { return Ok(()) };
+        let keys = config.key_heads * config.key_dim;
+        let parts = from.map(|register| &self.registers[register as usize]);
+        let (to, widths) = (&self.registers[to as usize], [keys, keys, config.value_width()]);
+        plain::launch_join(&mut self.residency.device_mut().gpu, parts, to, widths, self.tokens)
+    }
+
+    fn gated_norm(&mut self, weight: VectorId, gate: OutputGate) -> Result<(), GpuError> {
         let Some(config) = &self.config.delta else { return Ok(()) };
         let [z, context] =
             [Register::Z, Register::Context].map(|register| &self.registers[register as usize]);
         let shape = (self.tokens * config.value_heads, config.value_dim);
-        let buffers = (context, &self.vectors[weight.index()], z);
+        let (weight, function) = (&self.vectors[weight.index()], gate_of(gate));
+        let buffers = norm::Gated { x: context, weight, gate: z, function };
         norm::launch_gated(
             &mut self.residency.device_mut().gpu,
             buffers,

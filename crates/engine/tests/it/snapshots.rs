@@ -89,10 +89,11 @@ fn a_deep_text_has_the_same_bits_however_it_is_cut() {
 
 #[test]
 fn branches_of_a_snapshot_are_those_computed_from_the_start() {
-    for (case, kv_type) in kinds() {
+    let cuts = [1, 63, 64, PAGE_TOKENS - 1, PAGE_TOKENS, PAGE_TOKENS + 1, PAGE_TOKENS + 50];
+    for (number, (case, kv_type)) in kinds().enumerate() {
         let mut engine = engine_of(case, kv_type, CONTEXT);
         let trunk = text(1, PAGE_TOKENS + 77);
-        for cut in [1, 63, 64, PAGE_TOKENS - 1, PAGE_TOKENS, PAGE_TOKENS + 1, PAGE_TOKENS + 50] {
+        for cut in part_from(number, cuts, 2) {
             let sequence = engine.create_sequence().unwrap();
             feed(&mut engine, sequence, &trunk[..cut]);
             let snapshot = engine.backend().snapshot(sequence, None).unwrap();

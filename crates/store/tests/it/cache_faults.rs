@@ -128,9 +128,9 @@ fn whichever_read_fails_the_store_goes_on() {
                 // Reads of nine pieces each: every seventh of them is a sample of all kinds.
                 let stride = match (layout, is_long()) {
                     (Layout::Native, true) => 1,
-                    (Layout::Native, false) => 3,
+                    (Layout::Native, false) => 7,
                     (_, true) => 7,
-                    (_, false) => 11,
+                    (_, false) => 23,
                 };
                 for k in (0..).step_by(stride) {
                     let context = format!("{layout:?} {mode:?} {fault:?} at read {k}");

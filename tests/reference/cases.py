@@ -177,6 +177,17 @@ def gemma_gguf_case(net, suffix, *arguments):
     return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
 
 
+def flash_gguf_case(net, suffix, kind, table):
+    """A net of flash_next.py as llama.cpp's converter writes it, its table in a type of its own."""
+
+    def write(folder):
+        import flash_next_gguf
+
+        flash_next_gguf.write(folder, net, kind, table)
+
+    return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
+
+
 def every_width_and_group(path):
     """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
     sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -319,7 +330,13 @@ def flash_next_cases():
         head_dim=48, index_heads=3, index_dim=24, budget=24, block=8, ngram_layers=(1, 5), ngram=4, ngram_heads=2,
         ngram_width=96, kernel=3, divisor=6, parts=3, experts=11, top_k=3, key_heads=1, value_heads=3, seed=7,
     )
+    # Rows as wide as the release's, and more value heads than key heads, which the converter moves.
+    rows = dataclasses.replace(flash, name="flash-next-rows", ngram_heads=2, ngram_width=640, value_heads=6).calm()
+    tables = ("F16", "BF16", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL")
     return [
+        flash_gguf_case(rows, "f32", "F32", "F32"),
+        flash_gguf_case(rows, "q8", "Q8_0", "Q4_0"),
+        *(flash_gguf_case(rows, f"table-{table.lower()}", "BF16", table) for table in tables),
         *(hugging_face_case(net) for net in (flash, wide)),
         *(hugging_face_case(net.calm()) for net in (flash, wide)),
         hugging_face_case(flash.calm(), "-sharded", shards=3, skipped=True),

@@ -22,6 +22,7 @@ import chosen_rows
 import deepseek_v4
 import families_gguf
 import flash_next
+import flash_next_gguf
 import gemma4
 import gemma4_gguf
 import gguf_format
@@ -104,6 +105,8 @@ def load(folder):
         tensors = families_gguf.read(folder)
     elif gpt_oss:
         tensors = gptoss.read(folder)
+    elif text == "qwen4_exp" and in_gguf:
+        tensors = flash_next_gguf.read(folder)
     elif gemma and in_gguf:
         tensors = gemma4_gguf.read(folder)
     elif gemma and not mlx_format.is_mlx(folder):

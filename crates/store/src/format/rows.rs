@@ -15,7 +15,7 @@ use super::{CheckpointFile, Extent, FileId, Tensor};
 pub const NGRAM_TABLE: &str = "ple.ple_embedding.ngram_embedding";
 
 /// What follows `layers.N.` in a canonical name of this family alone.
-pub(crate) const LAYER_TENSORS: [&str; 20] = [
+pub(crate) const LAYER_TENSORS: [&str; 22] = [
     "attn_hyper_connection.hc_norm",
     "attn_hyper_connection.input_mix_weight_down",
     "attn_hyper_connection.input_mix_weight_up",
@@ -25,6 +25,9 @@ pub(crate) const LAYER_TENSORS: [&str; 20] = [
     "mlp_hyper_connection.input_mix_weight_up",
     "mlp_hyper_connection.block_inject_weight",
     "self_attn.indexer.index_qk_proj",
+    // Its rows as GGUF files part them.
+    "self_attn.indexer.q_proj",
+    "self_attn.indexer.k_proj",
     "self_attn.indexer.q_layernorm",
     "self_attn.indexer.k_layernorm",
     "ple.key_proj",
@@ -51,6 +54,10 @@ pub(crate) const MODEL_TENSORS: [&str; 3] = [
     "hyper_connection_mixer.input_mix_weight_down",
     "hyper_connection_mixer.input_mix_weight_up",
 ];
+
+/// What a refusal of a table's type says.
+const TYPES: &str =
+    "rows are read in bf16, f16, f32 and in GGUF's blocks, a row a whole number of them";
 
 /// The norm by which files tell whether the family's norms are stored around zero, and its name.
 pub(crate) fn norm_that_tells(tensors: &BTreeMap<String, Tensor>) -> Option<(&str, &Tensor)> {
@@ -129,14 +136,17 @@ pub(crate) fn join(
             let found = format!("missing, but {own} is there");
             return Err(FormatError::invalid(config, missing, found, DOWNLOAD_AGAIN));
         }
-        let (&[rows, columns], Some(encoding @ Encoding::Float(_))) =
+        let refused = |why: String| {
+            let (element, shape) = (tensor.element.name(), &tensor.shape);
+            let found = format!("rows of n-grams as {element} in shape {shape:?}{why}");
+            FormatError::unsupported(path(file), &own, found, TYPES)
+        };
+        let (&[rows, columns], Some(encoding @ (Encoding::Float(_) | Encoding::Block(_)))) =
             (&tensor.shape[..], tensor.element.encoding())
         else {
-            let found =
-                format!("rows of n-grams as {} in shape {:?}", tensor.element.name(), tensor.shape);
-            let remedy = "use the bf16 release";
-            return Err(FormatError::unsupported(path(file), own, found, remedy));
+            return Err(refused(String::new()));
         };
+        encoding.check(columns).map_err(|why| refused(format!(": {why}")))?;
         let known = table.get_or_insert(RowTable { rows: 0, columns, encoding, parts: Vec::new() });
         if (known.columns, known.encoding) != (columns, encoding) {
             let found = format!(

@@ -15,7 +15,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::format::Encoding;
+use kernels::format::{Encoding, Matrix, decode_row};
 
 use self::cache::RowCache;
 use self::shared::Shared;
@@ -128,6 +128,7 @@ pub struct Rows {
     numbers: Vec<u64>,
     bytes: Vec<u8>,
     row_bytes: usize,
+    encoding: Encoding,
 }
 
 impl Rows {
@@ -138,6 +139,16 @@ impl Rows {
     pub fn row(&self, number: u64) -> &[u8] {
         let place = self.numbers.binary_search(&number).expect("a row that was asked for");
         &self.bytes[place * self.row_bytes..(place + 1) * self.row_bytes]
+    }
+
+    /// The values of a row, as many as `out` takes: all of them.
+    ///
+    /// # Panics
+    /// As [`Rows::row`].
+    pub fn decode(&self, number: u64, out: &mut [f32]) {
+        let bytes = self.row(number);
+        let matrix = Matrix::new(self.encoding, 1, out.len(), bytes, &[], &[]);
+        decode_row(&matrix.expect("a row is whole"), 0, out);
     }
 }
 
@@ -196,11 +207,6 @@ impl RowStore {
         self.columns
     }
 
-    /// Encoding of the values.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
-    }
-
     /// Begins to bring rows, in any order and as often as they come. A row that does not exist is an error of
     /// [`RowStore::wait`].
     pub fn ask(&self, rows: &[u64]) -> Ticket {
@@ -217,7 +223,7 @@ impl RowStore {
     pub fn wait(&self, ticket: Ticket) -> Result<Rows, StoreError> {
         let begun = Instant::now();
         let (numbers, bytes) = self.shared.wait(ticket.number, begun)?;
-        Ok(Rows { numbers, bytes, row_bytes: self.shared.row_bytes() })
+        Ok(Rows { numbers, bytes, row_bytes: self.shared.row_bytes(), encoding: self.encoding })
     }
 
     /// Everything counted since the store was opened.

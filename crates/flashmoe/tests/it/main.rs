@@ -14,6 +14,7 @@ mod demo;
 mod devices;
 mod eval;
 mod flash_next;
+mod flash_next_gguf;
 mod floor;
 mod fp8;
 mod gguf;

@@ -203,6 +203,16 @@ def low_bit_experts(path):
     return (6, 64)
 
 
+def table_in_groups_of_32(path):
+    """Rows of 160 values have no groups of 64."""
+    return (4, 32) if "ngram_embedding" in path else None
+
+
+def wide_table(path):
+    """Rows in 8 bits, the rest by `every_width_and_group`, whose groups divide 128."""
+    return (8, 32) if "ngram_embedding" in path else every_width_and_group(path)
+
+
 def plain_trunk(path):
     """Only the experts are quantised."""
     return None if "switch_mlp" in path else False
@@ -332,8 +342,12 @@ def flash_next_cases():
     )
     # Rows as wide as the release's, and more value heads than key heads, which the converter moves.
     rows = dataclasses.replace(flash, name="flash-next-rows", ngram_heads=2, ngram_width=640, value_heads=6).calm()
+    even = dataclasses.replace(rows, name="flash-next-even-calm", expert_width=128, shared_width=128, value_heads=4)
     tables = ("F16", "BF16", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL")
     return [
+        own_mlx_case(rows, "4bit", table_in_groups_of_32, shifted=False),
+        own_mlx_case(rows, "4bit-shifted", table_in_groups_of_32),
+        own_mlx_case(even, "every-width", wide_table, shifted=False),
         flash_gguf_case(rows, "f32", "F32", "F32"),
         flash_gguf_case(rows, "q8", "Q8_0", "Q4_0"),
         *(flash_gguf_case(rows, f"table-{table.lower()}", "BF16", table) for table in tables),

@@ -83,8 +83,18 @@ pub struct RowTable {
 pub struct RowPart {
     /// Number of the first of them.
     pub first: u64,
-    /// Where they lie.
+    /// Where they lie, or their packed values.
     pub extent: Extent,
+    /// Their scales and biases, where those lie apart from the values.
+    pub scales_biases: Option<(Extent, Extent)>,
+}
+
+impl RowPart {
+    /// Where its planes lie.
+    fn planes(&self) -> impl Iterator<Item = Extent> {
+        let rest = self.scales_biases.map(|(scales, biases)| [scales, biases]);
+        std::iter::once(self.extent).chain(rest.into_iter().flatten())
+    }
 }
 
 impl RowTable {
@@ -95,16 +105,38 @@ impl RowTable {
 
     /// Bytes of all rows.
     pub fn bytes(&self) -> u64 {
-        self.parts.iter().map(|part| part.extent.length).sum()
+        self.parts.iter().flat_map(RowPart::planes).map(|extent| extent.length).sum()
     }
 
-    /// Where a row lies; `None` for one that does not exist.
-    pub fn place(&self, row: u64) -> Option<Extent> {
+    /// The files that rows lie in, some of them several times.
+    pub fn files(&self) -> impl Iterator<Item = FileId> {
+        self.parts.iter().flat_map(RowPart::planes).map(|extent| extent.file)
+    }
+
+    /// Reads that a row takes where it lies: one for each plane.
+    pub fn pieces(&self) -> usize {
+        self.parts.first().map_or(1, |part| part.planes().count())
+    }
+
+    /// Where the pieces of a row lie, whose bytes one after the other are the row; `None` for one that does not exist.
+    pub fn places(&self, row: u64) -> Option<impl Iterator<Item = Extent>> {
         let next = self.parts.partition_point(|part| part.first <= row);
-        let part = self.parts[..next].last().filter(|_| row < self.rows)?;
-        let length = self.row_bytes() as u64;
-        let offset = part.extent.offset + (row - part.first) * length;
-        Some(Extent { offset, length, ..part.extent })
+        let part = *self.parts[..next].last().filter(|_| row < self.rows)?;
+        let planes = self.encoding.plane_bytes(1, self.columns);
+        let lengths = match part.scales_biases {
+            None => [self.row_bytes(), 0, 0],
+            Some(_) => planes,
+        };
+        let extents = [
+            Some(part.extent),
+            part.scales_biases.map(|it| it.0),
+            part.scales_biases.map(|it| it.1),
+        ];
+        let places = extents.into_iter().flatten().zip(lengths).map(move |(extent, length)| {
+            let length = length as u64;
+            Extent { offset: extent.offset + (row - part.first) * length, length, ..extent }
+        });
+        Some(places)
     }
 }
 
@@ -141,9 +173,11 @@ pub(crate) fn join(
             let found = format!("rows of n-grams as {element} in shape {shape:?}{why}");
             FormatError::unsupported(path(file), &own, found, TYPES)
         };
-        let (&[rows, columns], Some(encoding @ (Encoding::Float(_) | Encoding::Block(_)))) =
-            (&tensor.shape[..], tensor.element.encoding())
-        else {
+        let known = |encoding: &Encoding| {
+            matches!(encoding, Encoding::Float(_) | Encoding::Block(_) | Encoding::Affine { .. })
+        };
+        let encoding = tensor.element.encoding().filter(known);
+        let (&[rows, columns], Some(encoding)) = (&tensor.shape[..], encoding) else {
             return Err(refused(String::new()));
         };
         encoding.check(columns).map_err(|why| refused(format!(": {why}")))?;
@@ -157,7 +191,8 @@ pub(crate) fn join(
             );
             return Err(FormatError::invalid(path(file), own, found, DOWNLOAD_AGAIN));
         }
-        known.parts.push(RowPart { first: known.rows, extent: tensor.weight });
+        let Tensor { weight: extent, scales_biases, .. } = tensor;
+        known.parts.push(RowPart { first: known.rows, extent, scales_biases });
         known.rows += rows as u64;
     }
     Ok(table.expect("a name is only met with a part"))
@@ -173,6 +208,7 @@ mod tests {
         let part = |first, file, offset, rows: u64| RowPart {
             first,
             extent: Extent { file: FileId(file), offset, length: 6 * rows },
+            scales_biases: None,
         };
         let table = RowTable {
             rows: 9,
@@ -180,13 +216,40 @@ mod tests {
             encoding: Encoding::Float(FloatType::Bf16),
             parts: vec![part(0, 4, 11, 4), part(4, 2, 100, 4), part(8, 4, 50, 1)],
         };
-        let place = |row| table.place(row).map(|it| (it.file.0, it.offset, it.length));
+        let place = |row| {
+            let mut places = table.places(row)?.map(|it| (it.file.0, it.offset, it.length));
+            let first = places.next();
+            assert_eq!(places.next(), None);
+            first
+        };
         assert_eq!(place(0), Some((4, 11, 6)));
         assert_eq!(place(3), Some((4, 29, 6)));
         assert_eq!(place(4), Some((2, 100, 6)));
         assert_eq!(place(8), Some((4, 50, 6)));
         assert_eq!(place(9), None);
         assert_eq!(table.bytes(), 54);
+    }
+
+    /// Sixty-four values of four bits in two groups, with scales and biases in places of their own.
+    #[test]
+    fn rows_of_planes_are_found_in_each() {
+        let extent = |file, offset, length| Extent { file: FileId(file), offset, length };
+        let part = |first, at: u64, rows: u64| RowPart {
+            first,
+            extent: extent(0, at, 32 * rows),
+            scales_biases: Some((extent(1, at + 5, 4 * rows), extent(0, at + 7, 4 * rows))),
+        };
+        let encoding = Encoding::Affine { bits: 4, group: 32, scale: FloatType::Bf16 };
+        let parts = vec![part(0, 1000, 10), part(10, 9000, 3)];
+        let table = RowTable { rows: 13, columns: 64, encoding, parts };
+        let places = |row| {
+            let places = table.places(row).unwrap();
+            places.map(|it| (it.file.0, it.offset, it.length)).collect::<Vec<_>>()
+        };
+        assert_eq!(places(9), [(0, 1288, 32), (1, 1041, 4), (0, 1043, 4)]);
+        assert_eq!(places(12), [(0, 9064, 32), (1, 9013, 4), (0, 9015, 4)]);
+        assert!(table.places(13).is_none());
+        assert_eq!((table.row_bytes(), table.pieces(), table.bytes()), (40, 3, 520));
     }
 
     #[test]

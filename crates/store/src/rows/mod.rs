@@ -28,6 +28,9 @@ use crate::record::block_bytes;
 /// Reads in flight: drives serve single blocks in parallel.
 const QUEUE_DEPTH: usize = 64;
 
+/// Pieces of a row, each of which is a read: packed values, scales, biases.
+const PLANES_MAX: usize = 3;
+
 /// How a store of rows is opened.
 pub struct RowOptions {
     /// The engine that reads.
@@ -146,8 +149,10 @@ impl Rows {
     /// # Panics
     /// As [`Rows::row`].
     pub fn decode(&self, number: u64, out: &mut [f32]) {
-        let bytes = self.row(number);
-        let matrix = Matrix::new(self.encoding, 1, out.len(), bytes, &[], &[]);
+        let [weight, scales, _] = self.encoding.plane_bytes(1, out.len());
+        let (weight, rest) = self.row(number).split_at(weight);
+        let (scales, biases) = rest.split_at(scales);
+        let matrix = Matrix::new(self.encoding, 1, out.len(), weight, scales, biases);
         decode_row(&matrix.expect("a row is whole"), 0, out);
     }
 }
@@ -163,8 +168,8 @@ impl RowStore {
         mut options: RowOptions,
     ) -> Result<Self, StoreError> {
         let mut used = vec![false; files.len()];
-        for part in &table.parts {
-            used[part.extent.file.0 as usize] = true;
+        for file in table.files() {
+            used[file.0 as usize] = true;
         }
         let files = FileSet::open(files, &used, options.direct, options.drop_behind)
             .map_err(|(path, cause)| StoreError::Open { path, cause: cause.to_string() })?;
@@ -193,7 +198,7 @@ impl RowStore {
     /// Bytes that a store of rows of `row_bytes` holds, with its cache, while a batch of `rows` rows is on its way.
     pub fn required_bytes(row_bytes: usize, cache_bytes: u64, rows: usize) -> u64 {
         let arena = SlotArena::bytes_for(QUEUE_DEPTH, slot_bytes(row_bytes)) as u64;
-        let batch = rows * (row_bytes + size_of::<u64>() + shared::READ_BYTES);
+        let batch = rows * (row_bytes + size_of::<u64>() + PLANES_MAX * shared::READ_BYTES);
         arena + cache_bytes + batch as u64
     }
 

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kernels::format::Encoding;
+use kernels::format::{Encoding, FloatType};
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
-use super::{CheckpointFile, Extent, FileId, Tensor};
+use super::safetensors::RawTensor;
+use super::{CheckpointFile, Extent, FileId, Tensor, files};
+use crate::io::platform::FileExt;
 
 /// The end of the canonical name of a table.
 pub const NGRAM_TABLE: &str = "ple.ple_embedding.ngram_embedding";
@@ -56,8 +58,8 @@ pub(crate) const MODEL_TENSORS: [&str; 3] = [
 ];
 
 /// What a refusal of a table's type says.
-const TYPES: &str =
-    "rows are read in bf16, f16, f32 and in GGUF's blocks, a row a whole number of them";
+const TYPES: &str = "rows are read in bf16, f16, f32, 8-bit floats with one scale, and in GGUF's blocks or MLX's groups \
+     that divide them";
 
 /// The norm by which files tell whether the family's norms are stored around zero, and its name.
 pub(crate) fn norm_that_tells(tensors: &BTreeMap<String, Tensor>) -> Option<(&str, &Tensor)> {
@@ -76,6 +78,8 @@ pub struct RowTable {
     pub encoding: Encoding,
     /// The parts, in order of their rows.
     pub parts: Vec<RowPart>,
+    /// What all rows share, in an encoding that has such: the scale of 8-bit floats.
+    pub shared: Vec<u8>,
 }
 
 /// Rows that lie one after the other in a file.
@@ -100,7 +104,7 @@ impl RowPart {
 impl RowTable {
     /// Bytes of a row.
     pub fn row_bytes(&self) -> usize {
-        self.encoding.matrix_bytes(1, self.columns)
+        self.encoding.matrix_bytes(1, self.columns) - self.shared.len()
     }
 
     /// Bytes of all rows.
@@ -151,12 +155,51 @@ pub(crate) fn part(rest: &str) -> Option<Option<usize>> {
     super::names::number(number).map(Some)
 }
 
-/// Joins the parts of a layer's table, by number.
+/// The scale that all rows of a table share.
+pub(crate) struct SharedScale {
+    float: FloatType,
+    bytes: Vec<u8>,
+}
+
+impl SharedScale {
+    /// Reads it: one number, in whose place a matrix has scales.
+    pub(crate) fn read(path: &Path, tensor: &RawTensor) -> Result<Self, FormatError> {
+        let invalid =
+            |found: String| FormatError::invalid(path, &tensor.name, found, DOWNLOAD_AGAIN);
+        let float = tensor.dtype.float().filter(|_| tensor.shape.iter().all(|&size| size == 1));
+        let Some(float) = float else {
+            let found = format!("{} {:?}, not one number", tensor.dtype.name(), tensor.shape);
+            return Err(invalid(found));
+        };
+        let mut bytes = vec![0; float.bytes()];
+        let read = files::open_regular(path)?.file.read_exact_at(&mut bytes, tensor.offset);
+        read.map_err(|error| FormatError::io(path, "read", error))?;
+        let value = float.decode(&bytes, 0);
+        match value.is_finite() {
+            true => Ok(Self { float, bytes }),
+            false => Err(invalid(format!("is {value}"))),
+        }
+    }
+
+    /// A part of the table, whose rows are 8-bit floats without scales of their own.
+    pub(crate) fn part(&self, file: FileId, raw: &RawTensor) -> Tensor {
+        let encoding = Encoding::Fp8Rows { scale: self.float, shared: true };
+        Tensor {
+            shape: raw.shape.clone(),
+            element: encoding.into(),
+            weight: Extent { file, offset: raw.offset, length: raw.length },
+            scales_biases: None,
+        }
+    }
+}
+
+/// Joins the parts of a layer's table, by number; `shared` is the scale of all its rows, where there is one.
 pub(crate) fn join(
     config: &Path,
     files: &[CheckpointFile],
     name: &str,
     parts: BTreeMap<Option<usize>, (FileId, Tensor)>,
+    mut shared: Option<SharedScale>,
 ) -> Result<RowTable, FormatError> {
     let path = |file: FileId| files[file.0 as usize].path.as_path();
     let numbered = parts.len() > 1 || !parts.contains_key(&None);
@@ -173,15 +216,21 @@ pub(crate) fn join(
             let found = format!("rows of n-grams as {element} in shape {shape:?}{why}");
             FormatError::unsupported(path(file), &own, found, TYPES)
         };
-        let known = |encoding: &Encoding| {
-            matches!(encoding, Encoding::Float(_) | Encoding::Block(_) | Encoding::Affine { .. })
+        let known = |encoding: &Encoding| match encoding {
+            Encoding::Float(_) | Encoding::Block(_) | Encoding::Affine { .. } => true,
+            Encoding::Fp8Rows { shared, .. } => *shared && tensor.scales_biases.is_none(),
+            _ => false,
         };
         let encoding = tensor.element.encoding().filter(known);
         let (&[rows, columns], Some(encoding)) = (&tensor.shape[..], encoding) else {
             return Err(refused(String::new()));
         };
         encoding.check(columns).map_err(|why| refused(format!(": {why}")))?;
-        let known = table.get_or_insert(RowTable { rows: 0, columns, encoding, parts: Vec::new() });
+        let known = table.get_or_insert_with(|| {
+            let of_all = encoding.shared_bytes() != [0; 3];
+            let shared = shared.take_if(|_| of_all).map(|it| it.bytes).unwrap_or_default();
+            RowTable { rows: 0, columns, encoding, parts: Vec::new(), shared }
+        });
         if (known.columns, known.encoding) != (columns, encoding) {
             let found = format!(
                 "rows of {columns} values as {}, those before have {} as {}",
@@ -195,13 +244,16 @@ pub(crate) fn join(
         known.parts.push(RowPart { first: known.rows, extent, scales_biases });
         known.rows += rows as u64;
     }
+    if shared.is_some() {
+        let (field, found) = (format!("{name}.weight_scale"), "a scale of rows that have none");
+        return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
+    }
     Ok(table.expect("a name is only met with a part"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kernels::format::FloatType;
 
     #[test]
     fn rows_are_found_in_their_parts() {
@@ -211,6 +263,7 @@ mod tests {
             scales_biases: None,
         };
         let table = RowTable {
+            shared: Vec::new(),
             rows: 9,
             columns: 3,
             encoding: Encoding::Float(FloatType::Bf16),
@@ -241,7 +294,7 @@ mod tests {
         };
         let encoding = Encoding::Affine { bits: 4, group: 32, scale: FloatType::Bf16 };
         let parts = vec![part(0, 1000, 10), part(10, 9000, 3)];
-        let table = RowTable { rows: 13, columns: 64, encoding, parts };
+        let table = RowTable { rows: 13, columns: 64, encoding, parts, shared: Vec::new() };
         let places = |row| {
             let places = table.places(row).unwrap();
             places.map(|it| (it.file.0, it.offset, it.length)).collect::<Vec<_>>()

@@ -15,7 +15,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::format::{Encoding, Matrix, decode_row};
+use kernels::format::{Matrix, decode_row};
 
 use self::cache::RowCache;
 use self::shared::Shared;
@@ -115,8 +115,6 @@ impl RowCounters {
 pub struct RowStore {
     shared: Arc<Shared>,
     storage: Box<dyn Storage>,
-    encoding: Encoding,
-    columns: usize,
 }
 
 /// Rows that were asked for. Dropped, those whose reads have not begun are not read.
@@ -131,7 +129,7 @@ pub struct Rows {
     numbers: Vec<u64>,
     bytes: Vec<u8>,
     row_bytes: usize,
-    encoding: Encoding,
+    shared: Arc<Shared>,
 }
 
 impl Rows {
@@ -149,10 +147,14 @@ impl Rows {
     /// # Panics
     /// As [`Rows::row`].
     pub fn decode(&self, number: u64, out: &mut [f32]) {
-        let [weight, scales, _] = self.encoding.plane_bytes(1, out.len());
+        let RowTable { encoding, shared, .. } = self.shared.table();
+        let [weight, scales, _] = encoding.plane_bytes(1, out.len());
         let (weight, rest) = self.row(number).split_at(weight);
-        let (scales, biases) = rest.split_at(scales);
-        let matrix = Matrix::new(self.encoding, 1, out.len(), weight, scales, biases);
+        let (scales, biases) = match shared.is_empty() {
+            true => rest.split_at(scales),
+            false => (&shared[..], rest),
+        };
+        let matrix = Matrix::new(*encoding, 1, out.len(), weight, scales, biases);
         decode_row(&matrix.expect("a row is whole"), 0, out);
     }
 }
@@ -192,7 +194,7 @@ impl RowStore {
         let engine = options.io.name();
         let storage =
             started.map_err(|cause| StoreError::Engine { engine, cause: cause.to_string() })?;
-        Ok(Self { shared, storage, encoding: table.encoding, columns: table.columns })
+        Ok(Self { shared, storage })
     }
 
     /// Bytes that a store of rows of `row_bytes` holds, with its cache, while a batch of `rows` rows is on its way.
@@ -209,7 +211,7 @@ impl RowStore {
 
     /// Values of a row.
     pub fn columns(&self) -> usize {
-        self.columns
+        self.shared.table().columns
     }
 
     /// Begins to bring rows, in any order and as often as they come. A row that does not exist is an error of
@@ -228,7 +230,8 @@ impl RowStore {
     pub fn wait(&self, ticket: Ticket) -> Result<Rows, StoreError> {
         let begun = Instant::now();
         let (numbers, bytes) = self.shared.wait(ticket.number, begun)?;
-        Ok(Rows { numbers, bytes, row_bytes: self.shared.row_bytes(), encoding: self.encoding })
+        let shared = Arc::clone(&self.shared);
+        Ok(Rows { numbers, bytes, row_bytes: shared.row_bytes(), shared })
     }
 
     /// Everything counted since the store was opened.

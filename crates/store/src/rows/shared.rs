@@ -93,6 +93,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn table(&self) -> &RowTable {
+        &self.table
+    }
+
     pub(super) fn row_bytes(&self) -> usize {
         self.table.row_bytes()
     }

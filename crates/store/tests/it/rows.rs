@@ -40,7 +40,7 @@ fn table(folder: &Path) -> (Vec<CheckpointFile>, RowTable) {
         first += rows;
     }
     let encoding = Encoding::Float(FloatType::Bf16);
-    (files, RowTable { rows: ROWS, columns: COLUMNS, encoding, parts })
+    (files, RowTable { rows: ROWS, columns: COLUMNS, encoding, parts, shared: Vec::new() })
 }
 
 fn expected(row: u64) -> Vec<u8> {

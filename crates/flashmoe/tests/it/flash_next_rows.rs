@@ -1,0 +1,357 @@
+//! Qwen3.8-Flash-Next as MLX and the publisher quantise it: rows of n-grams in groups of four bits, which lie in three
+//! places, and in 8-bit floats with one scale. Each file gives the bits of one whose table has the same values in
+//! binary32, whichever way its norms are stored.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use support::{Scored, distance, flashmoe, golden, run};
+
+use crate::quantised::{Stored, floats, in_tiles, read, values_of_codes, write};
+use crate::support;
+
+const CASE: &str = "flash-next-calm-hf";
+/// Values of a row: four times those of the golden net, a group of MLX.
+const COLUMNS: usize = 32;
+
+fn is_table(name: &str) -> bool {
+    name.contains(".ngram_embedding.")
+}
+
+/// The values of a tensor in bfloat16.
+fn values(tensor: &Stored) -> Vec<f32> {
+    assert_eq!(tensor.dtype, "BF16", "{}", tensor.name);
+    let pairs = tensor.bytes.as_chunks().0.iter();
+    pairs.map(|[low, high]| f32::from_bits(u32::from_le_bytes([0, 0, *low, *high]))).collect()
+}
+
+/// The golden net with rows of [`COLUMNS`] values: its tensors, and its configuration.
+fn widened() -> (Vec<Stored>, Value) {
+    let model = golden().join(CASE).join("model");
+    let mut tensors = read(&model.join("model.safetensors"));
+    tensors.retain(|tensor| !tensor.name.starts_with("mtp.") && !tensor.name.contains("visual"));
+    for tensor in &mut tensors {
+        let row = tensor.shape.last().map_or(0, |columns| 2 * columns);
+        if is_table(&tensor.name) {
+            // Four rows one after the other are one, in an order of its own for each.
+            let rows: Vec<&[u8]> = tensor.bytes.chunks(row).collect();
+            let wide = (0..rows.len())
+                .flat_map(|at| [0, 7, 11, 31].map(|step| rows[(at + step) % rows.len()]).concat());
+            tensor.bytes = wide.collect();
+            tensor.shape[1] = COLUMNS;
+        }
+        if tensor.name.ends_with("ple.key_proj.weight")
+            || tensor.name.ends_with("ple.value_proj.weight")
+        {
+            tensor.bytes = tensor.bytes.chunks(row).flat_map(|row| row.repeat(4)).collect();
+            tensor.shape[1] *= 4;
+        }
+    }
+    let config = fs::read(model.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    config["text_config"]["ple_embed_dim"] = json!(4 * COLUMNS);
+    (tensors, config)
+}
+
+/// Writes a model into a folder of its own.
+fn model(folder: &Path, name: &str, tensors: &[Stored], config: &Value) -> PathBuf {
+    let model = folder.join(name);
+    support::copy_folder(&golden().join(CASE).join("model"), &model);
+    write(&model.join("model.safetensors"), tensors);
+    fs::write(model.join("config.json"), config.to_string()).unwrap();
+    model
+}
+
+fn score(model: &Path, options: &[&str]) -> Scored {
+    Scored::with_ids_of(CASE, model, options)
+}
+
+/// The line of a refusal.
+fn refusal(model: &Path) -> String {
+    let output = flashmoe(&["inspect", model.to_str().unwrap()]);
+    assert!(!output.status.success(), "was accepted");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn stored(name: String, dtype: &'static str, shape: Vec<usize>, bytes: Vec<u8>) -> Stored {
+    Stored { name, dtype, shape, bytes }
+}
+
+/// The upper half of a number's bits: itself, where it is one of bfloat16.
+fn bf16(value: f32) -> [u8; 2] {
+    let [_, _, low, high] = value.to_le_bytes();
+    [low, high]
+}
+
+/// A part of the table in groups of `bits`, a row each: values, scales, biases; and its values.
+fn in_groups(tensor: &Stored, bits: u32) -> ([Stored; 3], Stored) {
+    let (mut words, mut scales, mut biases, mut exact) = (vec![], vec![], vec![], vec![]);
+    let cut = |value: f32| f32::from_bits(value.to_bits() & 0xffff_0000);
+    for row in values(tensor).chunks(COLUMNS) {
+        let (low, high) = row.iter().fold((f32::MAX, f32::MIN), |(l, h), &v| (l.min(v), h.max(v)));
+        let scale = cut((high - low) / ((1 << bits) - 1) as f32).max(1e-3_f32.max(cut(1e-3)));
+        let scale = cut(scale);
+        scales.extend(bf16(scale));
+        biases.extend(bf16(low));
+        let mut packed = vec![0_u8; COLUMNS * bits as usize / 8];
+        for (at, value) in row.iter().enumerate() {
+            let code = ((value - low) / scale).round().clamp(0.0, ((1 << bits) - 1) as f32);
+            exact.push(code * scale + low);
+            let place = at * bits as usize;
+            packed[place / 8] |= (code as u8) << (place % 8);
+        }
+        words.extend(packed);
+    }
+    let stem = tensor.name.strip_suffix("weight").unwrap();
+    let rows = tensor.shape[0];
+    let planes = [
+        stored(tensor.name.clone(), "U32", vec![rows, COLUMNS * bits as usize / 32], words),
+        stored(format!("{stem}scales"), "BF16", vec![rows, 1], scales),
+        stored(format!("{stem}biases"), "BF16", vec![rows, 1], biases),
+    ];
+    (planes, stored(tensor.name.clone(), "F32", vec![rows, COLUMNS], floats(&exact)))
+}
+
+/// The name and form that MLX has of a tensor. `one` is added to norms.
+fn as_mlx(tensor: Stored, one: f32) -> Vec<Stored> {
+    let Stored { name, dtype, mut shape, bytes } = tensor;
+    let name = match name.strip_prefix("model.language_model.") {
+        Some(rest) => format!("language_model.model.{rest}"),
+        None => format!("language_model.{name}"),
+    };
+    let norm = name.contains("norm") && !name.contains("linear_attn.norm");
+    if norm && one != 0.0 {
+        let own = stored(name.clone(), dtype, shape.clone(), bytes);
+        let bytes = values(&own).iter().flat_map(|value| bf16(value + one)).collect();
+        return vec![stored(name, dtype, shape, bytes)];
+    }
+    if name.ends_with("conv1d.weight") {
+        shape.swap(1, 2);
+    }
+    if let Some(stem) = name.strip_suffix("experts.gate_up_proj") {
+        let [count, both, columns] = shape[..] else { panic!("{name}") };
+        let half = both / 2 * columns * 2;
+        let part = |part: usize, of: &str| {
+            let bytes = bytes.chunks(half).skip(part).step_by(2).flatten().copied().collect();
+            stored(
+                format!("{stem}switch_mlp.{of}.weight"),
+                dtype,
+                vec![count, both / 2, columns],
+                bytes,
+            )
+        };
+        return vec![part(0, "gate_proj"), part(1, "up_proj")];
+    }
+    let name = match name.strip_suffix("experts.down_proj") {
+        Some(stem) => format!("{stem}switch_mlp.down_proj.weight"),
+        None => name,
+    };
+    vec![stored(name, dtype, shape, bytes)]
+}
+
+/// The net as MLX writes it, its table in groups of `bits`, and with the table's values in binary32. Norms are around
+/// `one`; parts are called as `rename` has it.
+fn mlx(folder: &Path, bits: u32, one: f32, rename: (&str, &str)) -> [PathBuf; 2] {
+    let (tensors, mut config) = widened();
+    let (mut grouped, mut exact) = (Vec::new(), Vec::new());
+    for tensor in tensors {
+        if is_table(&tensor.name) {
+            let (planes, values) = in_groups(&tensor, bits);
+            grouped.extend(planes.into_iter().flat_map(|it| as_mlx(it, 0.0)));
+            exact.extend(as_mlx(values, 0.0));
+            continue;
+        }
+        for to in [&mut grouped, &mut exact] {
+            let Stored { name, dtype, shape, bytes } = &tensor;
+            let own = stored(name.clone(), dtype, shape.clone(), bytes.clone());
+            to.extend(as_mlx(own, one));
+        }
+    }
+    for tensor in grouped.iter_mut().chain(&mut exact) {
+        tensor.name = tensor.name.replace(rename.0, rename.1);
+    }
+    config["quantization"] = json!({"bits": bits, "group_size": 32});
+    [("grouped", grouped), ("exact", exact)].map(|(name, mut tensors)| {
+        // The planes of a part do not lie together.
+        tensors.sort_by_key(|tensor| tensor.name.rsplit('.').next().map(str::to_owned));
+        model(folder, &format!("{name}-{bits}-{one}-{}", rename.1), &tensors, &config)
+    })
+}
+
+const SAME: (&str, &str) = (".shard_", ".shard_");
+
+#[test]
+fn rows_in_groups_have_the_bits_of_their_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tensors, config) = widened();
+    let plain = score(&model(folder.path(), "plain", &tensors, &config), &[]);
+    for (bits, rename) in [(4, SAME), (8, (".shard_", ".shards."))] {
+        let [grouped, exact] = mlx(folder.path(), bits, 0.0, rename);
+        let expected = score(&exact, &[]);
+        let apart = distance(&expected, &plain);
+        assert!(apart > if bits == 4 { 1e-3 } else { 1e-5 }, "{bits} bits: {apart:e}");
+        for options in [
+            &[][..],
+            &["--prefill-chunk", "1"],
+            &["--prefill-chunk", "13", "--threads", "1"],
+            &["--storage", "mmap", "--threads", "3"],
+            &["--storage", "resident", "--prefill-chunk", "7"],
+        ] {
+            assert!(score(&grouped, options) == expected, "{bits} bits, {options:?}");
+        }
+        let path = grouped.to_str().unwrap();
+        let found: Value = serde_json::from_str(&run(&["inspect", path, "--json"])).unwrap();
+        let row = COLUMNS * bits as usize / 8 + 4;
+        assert_eq!(found["row_table_bytes"].as_u64(), Some(120 * row as u64));
+    }
+}
+
+/// Files of this family have norms around zero or around one, and nothing but the norms says which.
+#[test]
+fn norms_around_zero_and_around_one_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let [zero, _] = mlx(folder.path(), 4, 0.0, SAME);
+    let [one, _] = mlx(folder.path(), 4, 1.0, SAME);
+    assert!(score(&zero, &[]) == score(&one, &[]));
+    let [between, _] = mlx(folder.path(), 4, 0.5, SAME);
+    let line = refusal(&between);
+    assert!(line.contains("hc_norm") && line.contains("neither around zero nor one"), "{line}");
+}
+
+#[test]
+fn planes_that_do_not_belong_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [grouped, _] = mlx(folder.path(), 4, 0.0, SAME);
+    let path = grouped.join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    for (from, to) in [("shard_1.scales", "shard_7.scales"), ("shard_1.biases", "shard_x.biases")] {
+        let mut changed = bytes.clone();
+        let at = changed.windows(from.len()).position(|it| it == from.as_bytes()).unwrap();
+        changed[at..at + from.len()].copy_from_slice(to.as_bytes());
+        assert_ne!(text(&changed[..at + 20]), text(&bytes[..at + 20]));
+        fs::write(&path, changed).unwrap();
+        let line = refusal(&grouped);
+        assert!(line.contains("ngram_embedding"), "{from} as {to}: {line}");
+    }
+    fs::write(&path, &bytes).unwrap();
+    let config = grouped.join("config.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+    json["quantization"]["group_size"] = json!(64);
+    fs::write(&config, json.to_string()).unwrap();
+    let line = refusal(&grouped);
+    assert!(line.contains("ngram_embedding") && line.contains("contradict"), "{line}");
+}
+
+/// The net as released in 8-bit floats: experts in tiles, rows with the table's scale; and with these values in
+/// binary32.
+fn released(folder: &Path, scale_shape: Vec<usize>) -> [PathBuf; 2] {
+    let (tensors, mut config) = widened();
+    let (mut low, mut exact) = (Vec::new(), Vec::new());
+    let codes = values_of_codes();
+    let scale = 2.0_f32.powi(-7) * 1.625;
+    let mut prefix = String::new();
+    for tensor in tensors {
+        let Stored { name, dtype, shape, bytes } = &tensor;
+        if is_table(name) {
+            let stem = name.split_once("ngram_embedding.").unwrap().0;
+            prefix = format!("{stem}ngram_embedding.");
+            let nearest = |value: f32| {
+                let distance = |of: f32| (of * scale - value).abs();
+                *codes.iter().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1))).unwrap()
+            };
+            let rounded: Vec<(u8, f32)> = values(&tensor).into_iter().map(nearest).collect();
+            let bytes = rounded.iter().map(|it| it.0).collect();
+            low.push(stored(name.clone(), "F8_E4M3", shape.clone(), bytes));
+            let values: Vec<f32> = rounded.iter().map(|it| it.1 * scale).collect();
+            exact.push(stored(name.clone(), "F32", shape.clone(), floats(&values)));
+            continue;
+        }
+        let parts: &[&str] = match name.rsplit('.').next() {
+            Some("gate_up_proj") => &["gate_proj", "up_proj"],
+            Some("down_proj") if shape.len() == 3 => &["down_proj"],
+            _ => {
+                for to in [&mut low, &mut exact] {
+                    to.push(stored(name.clone(), dtype, shape.clone(), bytes.clone()));
+                }
+                continue;
+            }
+        };
+        let stem = &name[..name.rfind('.').unwrap()];
+        let rows = shape[1] / parts.len();
+        let matrices = values(&tensor);
+        for (index, matrix) in matrices.chunks(rows * shape[2]).enumerate() {
+            let (expert, part) = (index / parts.len(), parts[index % parts.len()]);
+            let stem = format!("{stem}.{expert}.{part}.");
+            let made = in_tiles(&stem, [rows, shape[2]], matrix, false);
+            low.extend(made.tensors);
+            exact.push(stored(
+                format!("{stem}weight"),
+                "F32",
+                vec![rows, shape[2]],
+                floats(&made.exact),
+            ));
+        }
+    }
+    low.push(stored(format!("{prefix}weight_scale"), "BF16", scale_shape, bf16(scale).to_vec()));
+    let plain = config.clone();
+    config["quantization_config"] = json!({
+        "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic",
+    });
+    [model(folder, "low", &low, &config), model(folder, "exact", &exact, &plain)]
+}
+
+#[test]
+fn the_release_in_8_bits_has_the_answers_of_its_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let [low, exact] = released(folder.path(), vec![1]);
+    let expected = score(&exact, &[]);
+    let found = score(&low, &[]);
+    let error = distance(&found, &expected);
+    assert!(error < 1e-5, "{error:e}");
+    assert!(score(&low, &["--prefill-chunk", "5", "--threads", "1"]) == found);
+    let path = low.to_str().unwrap();
+    let inspected: Value = serde_json::from_str(&run(&["inspect", path, "--json"])).unwrap();
+    assert_eq!(inspected["row_table_bytes"].as_u64(), Some(120 * COLUMNS as u64));
+}
+
+/// A scale for something else than all rows, one that is no number, and one of rows that need none.
+#[test]
+fn scales_of_rows_that_are_wrong_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [low, exact] = released(folder.path(), vec![1]);
+    let path = low.join("model.safetensors");
+    let scaled = |change: &dyn Fn(&mut Stored)| {
+        let mut header = fs::read(&path).unwrap();
+        let length = u64::from_le_bytes(header[..8].try_into().unwrap()) as usize;
+        let json: Value = serde_json::from_slice(&header[8..8 + length]).unwrap();
+        let (name, entry) = json
+            .as_object()
+            .unwrap()
+            .iter()
+            .find(|it| it.0.ends_with("ngram_embedding.weight_scale"))
+            .unwrap();
+        let offset = entry["data_offsets"][0].as_u64().unwrap() as usize + 8 + length;
+        let mut scale = stored(name.clone(), "BF16", vec![1], header[offset..offset + 2].to_vec());
+        change(&mut scale);
+        header[offset..offset + 2].copy_from_slice(&scale.bytes);
+        fs::write(&path, header).unwrap();
+        refusal(&low)
+    };
+    let line = scaled(&|scale| scale.bytes = bf16(f32::INFINITY).to_vec());
+    assert!(line.contains("ngram_embedding.weight_scale") && line.contains("inf"), "{line}");
+    let mut tensors = read(&exact.join("model.safetensors"));
+    let stem = tensors.iter().find(|it| is_table(&it.name)).unwrap().name.clone();
+    let name =
+        format!("{}ngram_embedding.weight_scale", stem.split_once("ngram_embedding").unwrap().0);
+    for (shape, words) in [(vec![1], "a scale of rows that have none"), (vec![2], "not one number")]
+    {
+        let bytes = bf16(0.5).repeat(shape.len().max(shape[0]));
+        tensors.retain(|it| it.name != name);
+        tensors.push(stored(name.clone(), "BF16", shape, bytes));
+        write(&exact.join("model.safetensors"), &tensors);
+        let line = refusal(&exact);
+        assert!(line.contains(words), "{line}");
+    }
+}

@@ -370,6 +370,22 @@ fn rows_count_as_they_lie() {
     assert!(run(&["plan", path]).contains("rows of n-grams"));
 }
 
+#[test]
+fn a_pack_keeps_blocks() {
+    let rows = release().tensor(TABLE).sizes[1] as usize;
+    let [blocks, _] = noise(BlockFormat::Q4_0, rows);
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, &widened(BlockFormat::Q4_0.type_id(), blocks));
+    let pack = folder.path().join("pack");
+    let [from, to] = [&path, &pack].map(|path| path.to_str().unwrap());
+    run(&["pack", from, to]);
+    let expected = Scored::with_ids_of(CASE, &path, &[]);
+    assert!(Scored::with_ids_of(CASE, &pack, &["--check-reads"]) == expected);
+    assert!(run(&["verify", to]).contains("all intact"));
+    let said = run(&["inspect", to]);
+    assert!(said.contains("120 of 18 bytes") && said.contains("q4_0"), "{said}");
+}
+
 /// Other constants of the hash would find other rows, and a table that was cut has not all.
 #[test]
 fn tables_and_constants_that_are_wrong_are_refused_by_name() {

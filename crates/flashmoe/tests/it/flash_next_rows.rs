@@ -355,3 +355,49 @@ fn scales_of_rows_that_are_wrong_are_refused() {
         assert!(line.contains(words), "{line}");
     }
 }
+
+/// Rows of a pack are whole in one page each: values, scales and biases of MLX one after the other, the scale of 8-bit
+/// floats in the manifest. Rows of 36 bytes take two pages, with zeros behind the 113 of the first.
+#[test]
+fn packs_give_the_bits_of_their_sources() {
+    let folder = tempfile::tempdir().unwrap();
+    let [four, _] = mlx(folder.path(), 4, 0.0, SAME);
+    let [eight, _] = mlx(folder.path(), 8, 0.0, SAME);
+    let [low, _] = released(folder.path(), vec![1]);
+    let golden = golden().join(CASE).join("model");
+    for (source, row, encoding, [pages, last]) in [
+        (&four, 20, "affine:4:32:bf16", [1, 119 * 20]),
+        (&eight, 36, "affine:8:32:bf16", [2, 4096 + 6 * 36]),
+        (&low, 32, "fp8:whole:bf16", [1, 119 * 32]),
+        (&golden, 16, "bf16", [1, 119 * 16]),
+    ] {
+        let pack = folder.path().join(format!("pack-{row}"));
+        let [from, to] = [source, &pack].map(|path| path.to_str().unwrap());
+        let said = run(&["pack", from, to, "--dry-run"]);
+        assert!(said.contains(&format!("rows of n-grams {}.00 KiB", 4 * pages)), "{said}");
+        run(&["pack", from, to]);
+        let expected = score(source, &[]);
+        for options in [&[][..], &["--check-reads"], &["--prefill-chunk", "7", "--threads", "1"]] {
+            assert!(score(&pack, options) == expected, "{encoding}: {options:?}");
+        }
+        assert!(run(&["verify", to]).contains("all intact"));
+        let said = run(&["inspect", to]);
+        let words = format!("120 of {row} bytes in layers.1.ple.ple_embedding.ngram_embedding");
+        assert!(said.contains(&words) && said.contains("in pages of whole rows"), "{said}");
+        assert!(said.contains(encoding), "{said}");
+        let found: Value = serde_json::from_str(&run(&["inspect", to, "--json"])).unwrap();
+        assert_eq!(found["row_table_bytes"].as_u64(), Some(120 * row));
+        assert!(run(&["plan", to, "--device", "cpu"]).contains("rows of n-grams"));
+        let rows = pack.join("rows_001.bin");
+        let bytes = fs::read(&rows).unwrap();
+        let mut damaged = bytes.clone();
+        damaged[last] ^= 1;
+        fs::write(&rows, damaged).unwrap();
+        let output = flashmoe(&["verify", to]);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        assert!(!output.status.success() && said.contains("rows from 0 on"), "{said}");
+        fs::write(&rows, &bytes[..bytes.len() - 1]).unwrap();
+        assert!(refusal(&pack).contains("rows_001.bin"), "a file that was cut");
+    }
+}

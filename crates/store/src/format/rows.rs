@@ -9,6 +9,7 @@ use std::path::Path;
 use kernels::format::{Encoding, FloatType};
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
+use super::row_pages::RowPages;
 use super::safetensors::RawTensor;
 use super::{CheckpointFile, Extent, FileId, Tensor, files};
 use crate::io::platform::FileExt;
@@ -80,6 +81,8 @@ pub struct RowTable {
     pub parts: Vec<RowPart>,
     /// What all rows share, in an encoding that has such: the scale of 8-bit floats.
     pub shared: Vec<u8>,
+    /// Whether whole rows lie in pages, all pieces of a row one after the other, as packs have them.
+    pub paged: bool,
 }
 
 /// Rows that lie one after the other in a file.
@@ -107,9 +110,9 @@ impl RowTable {
         self.encoding.matrix_bytes(1, self.columns) - self.shared.len()
     }
 
-    /// Bytes of all rows.
+    /// Bytes of all rows, without the padding of pages.
     pub fn bytes(&self) -> u64 {
-        self.parts.iter().flat_map(RowPart::planes).map(|extent| extent.length).sum()
+        self.rows * self.row_bytes() as u64
     }
 
     /// The files that rows lie in, some of them several times.
@@ -122,15 +125,28 @@ impl RowTable {
         self.parts.first().map_or(1, |part| part.planes().count())
     }
 
+    /// Runs of pages that have a checksum each, in order: the first row, and where the run lies. None where rows lie in
+    /// no pages.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, Extent)> {
+        let pages = RowPages::of(self.rows, self.row_bytes()).filter(|_| self.paged);
+        let file = self.parts.first().map_or(FileId(0), |part| part.extent.file);
+        let runs = move |pages: RowPages| {
+            (0..pages.runs()).map(move |run| (run * pages.run_rows(), pages.run(run, file)))
+        };
+        pages.into_iter().flat_map(runs)
+    }
+
     /// Where the pieces of a row lie, whose bytes one after the other are the row; `None` for one that does not exist.
     pub fn places(&self, row: u64) -> Option<impl Iterator<Item = Extent>> {
         let next = self.parts.partition_point(|part| part.first <= row);
         let part = *self.parts[..next].last().filter(|_| row < self.rows)?;
-        let planes = self.encoding.plane_bytes(1, self.columns);
+        let row_bytes = self.row_bytes();
         let lengths = match part.scales_biases {
-            None => [self.row_bytes(), 0, 0],
-            Some(_) => planes,
+            None => [row_bytes, 0, 0],
+            Some(_) => self.encoding.plane_bytes(1, self.columns),
         };
+        let pages = RowPages::of(self.rows, row_bytes).filter(|_| self.paged);
+        let number = row - part.first;
         let extents = [
             Some(part.extent),
             part.scales_biases.map(|it| it.0),
@@ -138,7 +154,8 @@ impl RowTable {
         ];
         let places = extents.into_iter().flatten().zip(lengths).map(move |(extent, length)| {
             let length = length as u64;
-            Extent { offset: extent.offset + (row - part.first) * length, length, ..extent }
+            let place = pages.map_or(number * length, |pages| pages.offset(number, row_bytes));
+            Extent { offset: extent.offset + place, length, ..extent }
         });
         Some(places)
     }
@@ -153,6 +170,15 @@ pub(crate) fn part(rest: &str) -> Option<Option<usize>> {
     }
     let number = rest.strip_prefix(".shard_").or_else(|| rest.strip_prefix(".shards."))?;
     super::names::number(number).map(Some)
+}
+
+/// Whether rows in this encoding are read.
+pub(crate) fn is_read(encoding: Encoding) -> bool {
+    match encoding {
+        Encoding::Float(_) | Encoding::Block(_) | Encoding::Affine { .. } => true,
+        Encoding::Fp8Rows { shared, .. } => shared,
+        _ => false,
+    }
 }
 
 /// The scale that all rows of a table share.
@@ -216,10 +242,9 @@ pub(crate) fn join(
             let found = format!("rows of n-grams as {element} in shape {shape:?}{why}");
             FormatError::unsupported(path(file), &own, found, TYPES)
         };
-        let known = |encoding: &Encoding| match encoding {
-            Encoding::Float(_) | Encoding::Block(_) | Encoding::Affine { .. } => true,
-            Encoding::Fp8Rows { shared, .. } => *shared && tensor.scales_biases.is_none(),
-            _ => false,
+        let known = |encoding: &Encoding| {
+            let one = matches!(encoding, Encoding::Fp8Rows { .. });
+            is_read(*encoding) && !(one && tensor.scales_biases.is_some())
         };
         let encoding = tensor.element.encoding().filter(known);
         let (&[rows, columns], Some(encoding)) = (&tensor.shape[..], encoding) else {
@@ -229,7 +254,7 @@ pub(crate) fn join(
         let known = table.get_or_insert_with(|| {
             let of_all = encoding.shared_bytes() != [0; 3];
             let shared = shared.take_if(|_| of_all).map(|it| it.bytes).unwrap_or_default();
-            RowTable { rows: 0, columns, encoding, parts: Vec::new(), shared }
+            RowTable { rows: 0, columns, encoding, parts: Vec::new(), shared, paged: false }
         });
         if (known.columns, known.encoding) != (columns, encoding) {
             let found = format!(
@@ -264,6 +289,7 @@ mod tests {
         };
         let table = RowTable {
             shared: Vec::new(),
+            paged: false,
             rows: 9,
             columns: 3,
             encoding: Encoding::Float(FloatType::Bf16),
@@ -281,6 +307,11 @@ mod tests {
         assert_eq!(place(8), Some((4, 50, 6)));
         assert_eq!(place(9), None);
         assert_eq!(table.bytes(), 54);
+        // Six hundred and eighty-two rows of six bytes are a page.
+        let paged = RowTable { rows: 2000, parts: vec![part(0, 3, 0, 0)], paged: true, ..table };
+        let place = |row| paged.places(row).unwrap().next().unwrap();
+        assert_eq!([681, 682, 1999].map(|row| place(row).offset), [4086, 4096, 8192 + 635 * 6]);
+        assert_eq!((place(682).length, paged.bytes()), (6, 12_000));
     }
 
     /// Sixty-four values of four bits in two groups, with scales and biases in places of their own.
@@ -294,7 +325,8 @@ mod tests {
         };
         let encoding = Encoding::Affine { bits: 4, group: 32, scale: FloatType::Bf16 };
         let parts = vec![part(0, 1000, 10), part(10, 9000, 3)];
-        let table = RowTable { rows: 13, columns: 64, encoding, parts, shared: Vec::new() };
+        let table =
+            RowTable { rows: 13, columns: 64, encoding, parts, shared: Vec::new(), paged: false };
         let places = |row| {
             let places = table.places(row).unwrap();
             places.map(|it| (it.file.0, it.offset, it.length)).collect::<Vec<_>>()

@@ -40,7 +40,17 @@ fn table(folder: &Path) -> (Vec<CheckpointFile>, RowTable) {
         first += rows;
     }
     let encoding = Encoding::Float(FloatType::Bf16);
-    (files, RowTable { rows: ROWS, columns: COLUMNS, encoding, parts, shared: Vec::new() })
+    (
+        files,
+        RowTable {
+            rows: ROWS,
+            columns: COLUMNS,
+            encoding,
+            parts,
+            shared: Vec::new(),
+            paged: false,
+        },
+    )
 }
 
 fn expected(row: u64) -> Vec<u8> {

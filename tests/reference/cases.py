@@ -188,6 +188,17 @@ def flash_gguf_case(net, suffix, kind, table):
     return Case(f"{net.name}-gguf-{suffix}", net, write, quantized=suffix not in FLOATS)
 
 
+def flash_fp8_case(net):
+    """A net of flash_next.py as released in 8-bit floats."""
+
+    def write(folder):
+        import flash_next_fp8  # torch is loaded only by those who need it
+
+        flash_next_fp8.write(folder, net)
+
+    return Case(f"{net.name}-fp8", net, write, quantized=True)
+
+
 def every_width_and_group(path):
     """A recipe that walks through all bit widths and group sizes from tensor to tensor."""
     sizes = [(bits, group) for bits in (2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
@@ -345,6 +356,8 @@ def flash_next_cases():
     even = dataclasses.replace(rows, name="flash-next-even-calm", expert_width=128, shared_width=128, value_heads=4)
     tables = ("F16", "BF16", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL")
     return [
+        # Tiles that are cut at both edges.
+        flash_fp8_case(dataclasses.replace(rows, expert_width=192, hidden=160)),
         own_mlx_case(rows, "4bit", table_in_groups_of_32, shifted=False),
         own_mlx_case(rows, "4bit-shifted", table_in_groups_of_32),
         own_mlx_case(even, "every-width", wide_table, shifted=False),

@@ -59,14 +59,11 @@ struct Seed {
 
 /// Refuses constants of the hash in a configuration that are not those computed: they would find other rows.
 fn compare(from: &Configuration, hashes: &[NgramHash]) -> Result<(), FormatError> {
-    let constants: [(_, fn(&NgramHash) -> &[u64]); 3] = [
-        (&keys::NGRAM_MULTIPLIERS, |hash| &hash.multipliers),
-        (&keys::NGRAM_HEAD_SIZES, |hash| &hash.sizes),
-        (&keys::NGRAM_HEAD_OFFSETS, |hash| &hash.offsets),
-    ];
-    for (key, computed) in constants {
+    let keys = [keys::NGRAM_MULTIPLIERS, keys::NGRAM_HEAD_SIZES, keys::NGRAM_HEAD_OFFSETS];
+    for (place, key) in keys.iter().enumerate() {
         let Some(found) = from.get(key)? else { continue };
-        let computed: Vec<u64> = hashes.iter().flat_map(computed).copied().collect();
+        let computed = hashes.iter().flat_map(|hash| hash.constants()[place]);
+        let computed: Vec<u64> = computed.copied().collect();
         if found.len() != computed.len() {
             let found = format!("has {} numbers, the hash {}", found.len(), computed.len());
             return Err(from.invalid(key, found));
@@ -217,6 +214,11 @@ impl NgramHash {
             heads: config.heads,
             end: config.end,
         }
+    }
+
+    /// Multipliers, rows of each head, and their first rows.
+    fn constants(&self) -> [&[u64]; 3] {
+        [&self.multipliers, &self.sizes, &self.offsets]
     }
 
     /// Rows of the table.

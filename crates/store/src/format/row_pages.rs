@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::error::FormatError;
-use super::layout::PAGE;
+use super::layout::{self, PAGE};
 use super::names::{self, Meaning};
-use super::rows::{RowPart, RowTable};
+use super::rows::{self, RowPart, RowTable};
 use super::{Extent, FileId};
 use kernels::format::Encoding;
 
@@ -112,9 +112,8 @@ impl RowEntry {
             return Err(invalid(field(""), "is not the name of a table of rows".to_owned()));
         };
         let encoding = Encoding::parse(&self.encoding).filter(|encoding| {
-            super::rows::is_read(*encoding)
-                && self.columns > 0
-                && encoding.check(self.columns).is_ok()
+            let planes = layout::plane_bytes(1, self.columns, (*encoding).into());
+            planes.is_some() && rows::is_read(*encoding)
         });
         let Some(encoding) = encoding else {
             let found =

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::common::{Folder, Noise, bytes, go};
 use crate::long::is_long;
 use kernels::quantize::Method;
-use store::format::{Checkpoint, Extent, FormatError, RowTable, open};
+use store::format::{Checkpoint, Extent, FormatError, RowTable, open, record_checksum};
 use store::pack::{
     PackError, PackFile, PackFs, PackOptions, Precision, RealFs, Recipe, pack, pack_on, verify,
 };
@@ -187,6 +187,43 @@ fn a_pack_holds_the_rows_of_its_source() {
     same_bits(&source, &open(&second).unwrap());
     let rows = |pack: &Path| fs::read(pack.join("rows_001.bin")).unwrap();
     assert_eq!(rows(&first), rows(&second));
+}
+
+/// Tables that contradict themselves, and sizes beyond any file, in a manifest whose checksum is right.
+#[test]
+fn manifests_of_tables_that_are_wrong_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("pack");
+    pack(&open(&with_rows()).unwrap(), &target, PackOptions::default(), &mut go).unwrap();
+    let path = target.join("manifest.json");
+    let whole = fs::read_to_string(&path).unwrap();
+    let table = whole.find("\"row_tables\"").unwrap();
+    for (from, to, named) in [
+        ("\"rows\": 120", "\"rows\": 40000", ".bytes"),
+        ("\"rows\": 120", "\"rows\": 18446744073709551615", ".bytes"),
+        ("\"rows\": 120", "\"rows\": 0", ".bytes"),
+        ("\"columns\": 8", "\"columns\": 0", ".encoding"),
+        ("\"columns\": 8", "\"columns\": 18446744073709551615", ".encoding"),
+        ("\"encoding\": \"bf16\"", "\"encoding\": \"q4_k\"", ".encoding"),
+        ("\"encoding\": \"bf16\"", "\"encoding\": \"mxfp4:planes\"", ".encoding"),
+        ("\"encoding\": \"bf16\"", "\"encoding\": \"fp8:whole:bf16\"", ".shared"),
+        ("\"page_rows\": 256", "\"page_rows\": 255", ".bytes"),
+        ("\"page_bytes\": 4096", "\"page_bytes\": 8192", ".bytes"),
+        ("\"run_pages\": 1024", "\"run_pages\": 1", ".bytes"),
+        ("\"bytes\": 4096", "\"bytes\": 8192", ".bytes"),
+        ("ngram_embedding\"", "ngram_embedding.shard_0\"", "is not the name of a table"),
+        ("\"layers.1.ple", "\"layers.7.ple", "is not the name of a table"),
+    ] {
+        let (head, tail) = whole.split_at(table);
+        assert!(tail.contains(from), "{from}: {tail}");
+        let end = tail.rfind(",\n  \"checksum\"").unwrap();
+        let mut text = format!("{head}{}", tail[..end].replacen(from, to, 1));
+        let sum = record_checksum(text.as_bytes());
+        text.push_str(&format!(",\n  \"checksum\": \"{sum:016x}\"\n}}\n"));
+        fs::write(&path, text).unwrap();
+        let found = open(&target).map(|_| ()).unwrap_err().to_string();
+        assert!(found.contains(named), "{to}: {found}");
+    }
 }
 
 /// Fails every `step`-th operation until none is left to fail.

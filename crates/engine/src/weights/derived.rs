@@ -37,22 +37,8 @@ impl Derived {
         let (encoding, columns) = (from.encoding, from.columns);
         match (self, encoding) {
             (Self::Followed(..), _) => {
-                let both = [Some(from), behind].into_iter().flatten();
-                if self.encoding(encoding) == encoding {
-                    let planes = both.map(|it| [it.weight, it.scales, it.biases]);
-                    let planes: Vec<_> = planes.collect();
-                    return std::array::from_fn(|plane| {
-                        planes.iter().flat_map(|it| it[plane]).copied().collect()
-                    });
-                }
-                let rows = both.flat_map(|it| (0..it.rows).map(move |row| (it, row)));
-                let mut values = vec![0.0; columns];
-                let mut out = Vec::new();
-                for (matrix, row) in rows {
-                    decode_row(matrix, row, &mut values);
-                    out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                }
-                [out, Vec::new(), Vec::new()]
+                let both: Vec<_> = [Some(from), behind].into_iter().flatten().collect();
+                joined(&both, self.encoding(encoding) == encoding)
             }
             (Self::Rows(runs), _) if cut_tiles(runs, encoding) => {
                 let mut values = vec![0.0; columns];
@@ -106,6 +92,25 @@ impl Derived {
             }
         }
     }
+}
+
+/// The planes of matrices one behind the other, as they are or in binary32.
+fn joined(matrices: &[&Matrix<'_>], as_they_are: bool) -> [Vec<u8>; 3] {
+    if as_they_are {
+        let planes =
+            |it: &Matrix<'_>, plane: usize| [it.weight, it.scales, it.biases][plane].to_vec();
+        return std::array::from_fn(|plane| {
+            matrices.iter().flat_map(|it| planes(it, plane)).collect()
+        });
+    }
+    let rows = matrices.iter().flat_map(|it| (0..it.rows).map(move |row| (it, row)));
+    let mut out = Vec::new();
+    for (matrix, row) in rows {
+        let mut values = vec![0.0; matrix.columns];
+        decode_row(matrix, row, &mut values);
+        out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    }
+    [out, Vec::new(), Vec::new()]
 }
 
 /// Whether rows share scales, or the whole matrix a number: two such matrices are not one.

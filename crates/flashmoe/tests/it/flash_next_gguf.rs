@@ -4,11 +4,11 @@
 use crate::support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use kernels::format::{BlockFormat, Encoding, Matrix, decode_row};
 use serde_json::Value;
-use store::format::{Checkpoint, Extent, Projection, open};
+use store::format::{Checkpoint, Extent, Projection, Tensor, open};
 use store::io::platform::FileExt;
 use store::split_mix::SplitMix64;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
@@ -133,9 +133,64 @@ fn keys(file: &mut GgufFile, config: &Value, constants: &[(&str, Vec<u64>)]) {
     }
 }
 
-/// A net in bfloat16 as llama.cpp's converter writes it, but for the order of value heads.
-fn converted(model: &Path) -> GgufFile {
-    let source = open(model).unwrap();
+/// A tensor of a file.
+fn tensor(name: String, shape: &[usize], type_id: u32, data: Vec<u8>) -> GgufTensor {
+    let sizes = shape.iter().rev().map(|&size| size as u64).collect();
+    GgufTensor { name, sizes, type_id, data, offset: None }
+}
+
+/// A tensor outside of tables as the converter writes it: one, or the indexer's queries and its key.
+fn dense(source: &Checkpoint, name: &str) -> Vec<GgufTensor> {
+    let Tensor { shape, element, weight, .. } = &source.tensors[name];
+    let data = bytes(source, *weight);
+    let Some(Encoding::Float(float)) = element.encoding() else { panic!("{name}") };
+    let values = (0..data.len() / float.bytes()).map(|index| float.decode(&data, index));
+    let stored = |values: &mut dyn Iterator<Item = f32>| -> Vec<u8> {
+        values.flat_map(f32::to_le_bytes).collect()
+    };
+    let top = [("embed_tokens", "token_embd"), ("lm_head", "output")];
+    if let Some((_, new)) = top.iter().find(|(old, _)| *old == name) {
+        return vec![tensor(format!("{new}.weight"), shape, BF16, data)];
+    }
+    if let Some(part) = name.strip_prefix("hyper_connection_mixer.") {
+        let new = renamed(&format!("attn_hyper_connection.{part}")).replace("hc_attn", "output_hc");
+        return vec![match part {
+            "hc_norm" => tensor(new, shape, F32, stored(&mut values.map(|it| it + 1.0))),
+            _ => tensor(new, shape, BF16, data),
+        }];
+    }
+    let (layer, part) = name.strip_prefix("layers.").unwrap().split_once('.').unwrap();
+    if part == "self_attn.indexer.index_qk_proj" {
+        let key = source.tensors[&name.replace("index_qk_proj", "k_layernorm")].shape[0];
+        let [rows, columns] = shape[..] else { panic!("{name}") };
+        let (queries, keys) = data.split_at((rows - key) * columns * 2);
+        let name = |part: &str| format!("blk.{layer}.indexer.{part}_proj.weight");
+        return vec![
+            tensor(name("q"), &[rows - key, columns], BF16, queries.to_vec()),
+            tensor(name("k"), &[key, columns], BF16, keys.to_vec()),
+        ];
+    }
+    let new = format!("blk.{layer}.{}", renamed(part));
+    let shape = match part {
+        "mlp.shared_expert_gate" => &shape[1..],
+        _ => &shape[..],
+    };
+    if shape.len() > 1 && !part.ends_with("conv1d") || part == "mlp.shared_expert_gate" {
+        return vec![tensor(new, shape, BF16, data)];
+    }
+    let shifted = part.contains("norm") && part != "linear_attn.norm";
+    let mut changed = values.map(|value| match part {
+        "linear_attn.A_log" => -value.exp(),
+        _ if shifted => value + 1.0,
+        _ => value,
+    });
+    vec![tensor(new, shape, F32, stored(&mut changed))]
+}
+
+/// The net in bfloat16 as llama.cpp's converter writes it; it has one key head, whose value heads keep their order.
+fn release() -> GgufFile {
+    let model = golden().join(CASE).join("model");
+    let source = open(&model).unwrap();
     let config = fs::read(model.join("config.json")).unwrap();
     let config: Value = serde_json::from_slice(&config).unwrap();
     let mut file = GgufFile::tiny(F32);
@@ -143,66 +198,16 @@ fn converted(model: &Path) -> GgufFile {
     file.keys.retain(|(key, _)| !key.starts_with("qwen3moe."));
     file.set("general.architecture", GgufValue::Text("qwen4exp".to_owned()));
     let mut constants = Vec::new();
-    let mut add = |name: String, shape: &[usize], type_id, data| {
-        let sizes = shape.iter().rev().map(|&size| size as u64).collect();
-        file.tensors.push(GgufTensor { name, sizes, type_id, data, offset: None });
-    };
     for (name, tensor) in &source.tensors {
+        let Some((_, part)) = name.split_once("ple.ple_embedding.") else {
+            file.tensors.extend(dense(&source, name));
+            continue;
+        };
         let data = bytes(&source, tensor.weight);
-        let floats = |data: &[u8]| -> Vec<f32> {
-            let Some(Encoding::Float(float)) = tensor.element.encoding() else { panic!("{name}") };
-            (0..data.len() / float.bytes()).map(|index| float.decode(data, index)).collect()
-        };
-        let stored = |values: Vec<f32>| values.iter().flat_map(|it| it.to_le_bytes()).collect();
-        let top = [("embed_tokens", "token_embd"), ("lm_head", "output")];
-        if let Some((_, new)) = top.iter().find(|(old, _)| old == name) {
-            add(format!("{new}.weight"), &tensor.shape, BF16, data);
-            continue;
-        }
-        if let Some(part) = name.strip_prefix("hyper_connection_mixer.") {
-            let new =
-                renamed(&format!("attn_hyper_connection.{part}")).replace("hc_attn", "output_hc");
-            match part {
-                "hc_norm" => {
-                    let data = stored(floats(&data).iter().map(|it| it + 1.0).collect());
-                    add(new, &tensor.shape, F32, data);
-                }
-                _ => add(new, &tensor.shape, BF16, data),
-            }
-            continue;
-        }
-        let (layer, part) = name.strip_prefix("layers.").unwrap().split_once('.').unwrap();
-        if let Some(part) = part.strip_prefix("ple.ple_embedding.") {
-            let numbers = data.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).collect();
-            let places = ["layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets"];
-            let place = places.iter().position(|it| *it == part).unwrap();
-            let theirs = ["layer_multipliers", "head_vocab_sizes", "head_offsets"][place];
-            constants.push((theirs, numbers));
-            continue;
-        }
-        if part == "self_attn.indexer.index_qk_proj" {
-            let key = source.tensors[&name.replace("index_qk_proj", "k_layernorm")].shape[0];
-            let [rows, columns] = tensor.shape[..] else { panic!("{name}") };
-            let (queries, keys) = data.split_at((rows - key) * columns * 2);
-            let name = |part: &str| format!("blk.{layer}.indexer.{part}_proj.weight");
-            add(name("q"), &[rows - key, columns], BF16, queries.to_vec());
-            add(name("k"), &[key, columns], BF16, keys.to_vec());
-            continue;
-        }
-        let values = floats(&data);
-        let values = match part {
-            "linear_attn.A_log" => values.iter().map(|it| -it.exp()).collect(),
-            "linear_attn.norm" => values,
-            part if part.contains("norm") => values.iter().map(|it| it + 1.0).collect(),
-            _ => values,
-        };
-        let single = tensor.shape.len() == 1 || part.ends_with("conv1d");
-        let (type_id, data) = if single { (F32, stored(values)) } else { (BF16, data) };
-        let shape = match part {
-            "mlp.shared_expert_gate" => &tensor.shape[1..],
-            _ => &tensor.shape[..],
-        };
-        add(format!("blk.{layer}.{}", renamed(part)), shape, type_id, data);
+        let numbers = data.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it)).collect();
+        let places = ["layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets"];
+        let place = places.iter().position(|it| *it == part).unwrap();
+        constants.push((["layer_multipliers", "head_vocab_sizes", "head_offsets"][place], numbers));
     }
     for (layer, experts) in source.experts.iter().enumerate() {
         let experts = experts.as_ref().unwrap();
@@ -213,12 +218,14 @@ fn converted(model: &Path) -> GgufFile {
             let all = experts.experts.iter();
             let data = all.flat_map(|it| bytes(&source, it.weight[projection as usize])).collect();
             let shape = [experts.experts.len(), shape.rows, shape.columns];
-            add(format!("blk.{layer}.ffn_{name}_exps.weight"), &shape, BF16, data);
+            let name = format!("blk.{layer}.ffn_{name}_exps.weight");
+            file.tensors.push(tensor(name, &shape, BF16, data));
         }
     }
     let table = source.row_tables.values().next().unwrap();
     let data = table.parts.iter().flat_map(|part| bytes(&source, part.extent)).collect();
-    add(TABLE.to_owned(), &[table.rows as usize, table.columns], BF16, data);
+    let shape = [table.rows as usize, table.columns];
+    file.tensors.push(tensor(TABLE.to_owned(), &shape, BF16, data));
     keys(&mut file, &config, &constants);
     file
 }
@@ -236,10 +243,6 @@ fn refusal(file: &GgufFile) -> String {
     let output = flashmoe(&["inspect", path.to_str().unwrap()]);
     assert!(!output.status.success(), "was accepted");
     String::from_utf8(output.stderr).unwrap()
-}
-
-fn release() -> GgufFile {
-    converted(&golden().join(CASE).join("model"))
 }
 
 /// Values of a row of [`widened`].

@@ -18,7 +18,7 @@ use super::layer::LayerBuilder;
 use super::names::{self, Meaning, Part};
 use super::published::Published;
 use super::quantization::{Quantization, Scheme};
-use super::rows::{self, NGRAM_TABLE, RowTable, SharedScale};
+use super::rows::{self, RowTable, SharedScale};
 use super::safetensors::{RawTensor, RawType};
 use super::scaled::{self, Refusal};
 use super::{CheckpointFile, Element, Extent, FileId, Integer, LayerExperts, Tensor};
@@ -123,12 +123,10 @@ pub(crate) fn assemble(
             FormatError::invalid(config, field, "missing from the checkpoint", DOWNLOAD_AGAIN)
         })?);
     }
-    let joined = tables.into_iter().map(|(layer, parts)| {
-        let name = format!("layers.{layer}.{NGRAM_TABLE}");
-        let table = rows::join(config, files, &name, parts, row_scales.remove(&layer))?;
-        Ok((name, table))
-    });
-    let row_tables = joined.collect::<Result<_, FormatError>>()?;
+    let row_tables = tables
+        .into_iter()
+        .map(|(layer, parts)| rows::join(config, files, layer, parts, row_scales.remove(&layer)));
+    let row_tables = row_tables.collect::<Result<_, FormatError>>()?;
     let convolutions_converted = converted;
     Ok(Assembled {
         tensors,

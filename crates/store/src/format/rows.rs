@@ -59,7 +59,7 @@ pub(crate) const MODEL_TENSORS: [&str; 3] = [
 ];
 
 /// What a refusal of a table's type says.
-const TYPES: &str = "rows are read in bf16, f16, f32, 8-bit floats with one scale, and in GGUF's blocks or MLX's groups \
+const TYPES: &str = "rows are read in bf16, f16, f32, 8-bit floats with one scale, and GGUF's blocks or MLX's groups \
      that divide them";
 
 /// The norm by which files tell whether the family's norms are stored around zero, and its name.
@@ -219,19 +219,21 @@ impl SharedScale {
     }
 }
 
-/// Joins the parts of a layer's table, by number; `shared` is the scale of all its rows, where there is one.
+/// Joins the parts of a layer's table, by number; `shared` is the scale of all its rows, where there is one. Gives the
+/// table's name as well.
 pub(crate) fn join(
     config: &Path,
     files: &[CheckpointFile],
-    name: &str,
+    layer: usize,
     parts: BTreeMap<Option<usize>, (FileId, Tensor)>,
     mut shared: Option<SharedScale>,
-) -> Result<RowTable, FormatError> {
+) -> Result<(String, RowTable), FormatError> {
+    let name = format!("layers.{layer}.{NGRAM_TABLE}");
     let path = |file: FileId| files[file.0 as usize].path.as_path();
     let numbered = parts.len() > 1 || !parts.contains_key(&None);
     let mut table: Option<RowTable> = None;
     for (expected, (number, (file, tensor))) in parts.into_iter().enumerate() {
-        let own = number.map_or_else(|| name.to_owned(), |it| format!("{name}.shard_{it}"));
+        let own = number.map_or_else(|| name.clone(), |it| format!("{name}.shard_{it}"));
         if numbered && number != Some(expected) {
             let missing = format!("{name}.shard_{expected}");
             let found = format!("missing, but {own} is there");
@@ -273,7 +275,7 @@ pub(crate) fn join(
         let (field, found) = (format!("{name}.weight_scale"), "a scale of rows that have none");
         return Err(FormatError::invalid(config, field, found, DOWNLOAD_AGAIN));
     }
-    Ok(table.expect("a name is only met with a part"))
+    Ok((name, table.expect("a name is only met with a part")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Tables of rows in a pack: which bytes of the source go where, a run of pages at a time.
 //!
-//! A table has hundreds of millions of rows, so that the chunks of its file are made one after the other, each when it is
-//! filled.
+//! A table has hundreds of millions of rows, so that the chunks of its file are made one after the other, each when it
+//! is filled.
 
 use super::finite::Plane;
 use super::plan::{Chunk, Copied, Output, OutputFile};
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::format::{FileId, RowPart};
 
-    /// Each byte of each row has its place, over the borders of pages, runs and parts, and whether its planes lie in one
+    /// Each byte of each row has its place, over the borders of pages, runs and parts, whether its planes lie in one
     /// place or in three.
     #[test]
     fn chunks_bring_every_row_to_its_place() {

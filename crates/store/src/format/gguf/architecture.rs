@@ -41,9 +41,9 @@ pub(super) struct Architecture {
     pub(super) name: &'static str,
     family: Family,
     /// Name of the norm before the experts.
-    second_norm: &'static str,
+    pub(super) second_norm: &'static str,
     /// Names of tensors that it has besides, or that mean something else in it.
-    own: &'static [(&'static str, &'static str)],
+    pub(super) own: &'static [(&'static str, &'static str)],
     /// How value heads of the delta rule are ordered, if it has any.
     heads: ValueHeads,
 }
@@ -226,8 +226,8 @@ const WITHOUT_EFFECT_ON_GEMMA: [(&str, &[f64]); 2] =
 /// What the keys of a file say about its model.
 pub(super) struct Described {
     pub(super) config: Configuration,
-    pub(super) second_norm: &'static str,
-    pub(super) own: &'static [(&'static str, &'static str)],
+    /// The architecture.
+    pub(super) known: Architecture,
     /// Layers of the trunk.
     pub(super) trunk: usize,
     /// Blocks beyond the trunk.
@@ -379,20 +379,8 @@ pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Describe
     let Entries { json, names, .. } = entries;
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
     let fused_rows = fused_rows(&config, known.family)?;
-    let Architecture { second_norm, own, .. } = known;
     let factors = found.turning.is_some();
-    Ok(Described {
-        config,
-        second_norm,
-        own,
-        trunk,
-        further,
-        heads,
-        linear,
-        fused_rows,
-        factors,
-        ngrams,
-    })
+    Ok(Described { config, known, trunk, further, heads, linear, fused_rows, factors, ngrams })
 }
 
 /// Whether a file says that it is of Gemma-4.

@@ -195,8 +195,8 @@ fn translate<'a>(
         trunk: described.trunk,
         further: described.further,
         heads: described.heads,
-        second_norm: described.second_norm,
-        own: described.own,
+        second_norm: described.known.second_norm,
+        own: described.known.own,
         linear: &described.linear,
         ngrams: described.ngrams,
     };

@@ -1,7 +1,7 @@
 //! The keys of `qwen4exp`: residual streams with gates, an indexer, and the layer of hashed n-grams.
 //!
-//! The format has the constants of the hash themselves, for one layer, where config.json has what they follow from. They
-//! are kept beside it and compared with those that are computed.
+//! The format has the constants of the hash themselves, for one layer, where config.json has what they follow from.
+//! They are kept and compared with those that are computed.
 
 use serde_json::json;
 

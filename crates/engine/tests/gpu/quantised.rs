@@ -23,7 +23,8 @@ pub(crate) fn read(path: &Path) -> Vec<Stored> {
     let numbers = |value: &Value| -> Vec<usize> { serde_json::from_value(value.clone()).unwrap() };
     let read = |(name, entry): (&String, &Value)| {
         let offsets = numbers(&entry["data_offsets"]);
-        let known = ["BF16", "F32", "I64"].into_iter().find(|dtype| entry["dtype"] == *dtype);
+        let known =
+            ["BF16", "F32", "I64", "U32"].into_iter().find(|dtype| entry["dtype"] == *dtype);
         let dtype = known.unwrap_or_else(|| panic!("{name}: {entry}"));
         let bytes = file[8 + length..][offsets[0]..offsets[1]].to_vec();
         Stored { name: name.clone(), dtype, shape: numbers(&entry["shape"]), bytes }

@@ -401,3 +401,25 @@ fn packs_give_the_bits_of_their_sources() {
         assert!(refusal(&pack).contains("rows_001.bin"), "a file that was cut");
     }
 }
+
+/// Numbers that are none are found in rows, and no pack vouches for them.
+#[test]
+fn rows_that_are_no_numbers_are_found_and_not_packed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [grouped, _] = mlx(folder.path(), 4, 0.0, SAME);
+    let path = grouped.join("model.safetensors");
+    let mut tensors = read(&path);
+    let scales = tensors.iter_mut().find(|it| it.name.ends_with("shard_1.scales")).unwrap();
+    scales.bytes[10..12].copy_from_slice(&bf16(f32::INFINITY));
+    write(&path, &tensors);
+    let pack = folder.path().join("pack");
+    let [from, to] = [&grouped, &pack].map(|path| path.to_str().unwrap());
+    for arguments in [&["verify", from][..], &["pack", from, to]] {
+        let output = flashmoe(arguments);
+        assert!(!output.status.success(), "{arguments:?} was accepted");
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let words = ["ngram_embedding", "a value that is not finite"];
+        assert!(words.iter().all(|words| said.contains(words)), "{arguments:?}: {said}");
+    }
+    assert!(!pack.exists());
+}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use support::{Scored, distance, flashmoe, golden, run};
 
-use crate::quantised::{Stored, floats, in_tiles, read, values_of_codes, write};
+use crate::quantised::{Stored, floats, in_tiles, nvfp4, read, values_of_codes, write};
 use crate::support;
 
 const CASE: &str = "flash-next-calm-hf";
@@ -244,9 +244,16 @@ fn planes_that_do_not_belong_together_are_refused() {
     assert!(line.contains("ngram_embedding") && line.contains("contradict"), "{line}");
 }
 
-/// The net as released in 8-bit floats: experts in tiles, rows with the table's scale; and with these values in
+/// How the experts of a release are stored.
+#[derive(Clone, Copy, PartialEq)]
+enum Experts {
+    Tiles,
+    Nvfp4,
+}
+
+/// The net as released in 8-bit floats: experts in tiles, or in 4-bit floats by ModelOpt, rows with the table's scale; and with these values in
 /// binary32.
-fn released(folder: &Path, scale_shape: Vec<usize>) -> [PathBuf; 2] {
+fn released(folder: &Path, experts: Experts) -> [PathBuf; 2] {
     let (tensors, mut config) = widened();
     let (mut low, mut exact) = (Vec::new(), Vec::new());
     let codes = values_of_codes();
@@ -284,7 +291,10 @@ fn released(folder: &Path, scale_shape: Vec<usize>) -> [PathBuf; 2] {
         for (index, matrix) in matrices.chunks(rows * shape[2]).enumerate() {
             let (expert, part) = (index / parts.len(), parts[index % parts.len()]);
             let stem = format!("{stem}.{expert}.{part}.");
-            let made = in_tiles(&stem, [rows, shape[2]], matrix, false);
+            let made = match experts {
+                Experts::Tiles => in_tiles(&stem, [rows, shape[2]], matrix, false),
+                Experts::Nvfp4 => nvfp4(&stem, [rows, shape[2]], matrix, false),
+            };
             low.extend(made.tensors);
             exact.push(stored(
                 format!("{stem}weight"),
@@ -294,33 +304,42 @@ fn released(folder: &Path, scale_shape: Vec<usize>) -> [PathBuf; 2] {
             ));
         }
     }
-    low.push(stored(format!("{prefix}weight_scale"), "BF16", scale_shape, bf16(scale).to_vec()));
+    low.push(stored(format!("{prefix}weight_scale"), "BF16", vec![1], bf16(scale).to_vec()));
     let plain = config.clone();
-    config["quantization_config"] = json!({
-        "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic",
-    });
+    config["quantization_config"] = match experts {
+        Experts::Tiles => json!({
+            "quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128],
+            "activation_scheme": "dynamic",
+        }),
+        // The table is among what is ignored, and in 8 bits even so.
+        Experts::Nvfp4 => json!({
+            "quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "*.ple.*"],
+        }),
+    };
     [model(folder, "low", &low, &config), model(folder, "exact", &exact, &plain)]
 }
 
 #[test]
-fn the_release_in_8_bits_has_the_answers_of_its_values() {
-    let folder = tempfile::tempdir().unwrap();
-    let [low, exact] = released(folder.path(), vec![1]);
-    let expected = score(&exact, &[]);
-    let found = score(&low, &[]);
-    let error = distance(&found, &expected);
-    assert!(error < 1e-5, "{error:e}");
-    assert!(score(&low, &["--prefill-chunk", "5", "--threads", "1"]) == found);
-    let path = low.to_str().unwrap();
-    let inspected: Value = serde_json::from_str(&run(&["inspect", path, "--json"])).unwrap();
-    assert_eq!(inspected["row_table_bytes"].as_u64(), Some(120 * COLUMNS as u64));
+fn releases_with_rows_of_8_bits_have_the_answers_of_their_values() {
+    for experts in [Experts::Tiles, Experts::Nvfp4] {
+        let folder = tempfile::tempdir().unwrap();
+        let [low, exact] = released(folder.path(), experts);
+        let expected = score(&exact, &[]);
+        let found = score(&low, &[]);
+        let error = distance(&found, &expected);
+        assert!(error < 1e-5, "{error:e}");
+        assert!(score(&low, &["--prefill-chunk", "5", "--threads", "1"]) == found);
+        let path = low.to_str().unwrap();
+        let inspected: Value = serde_json::from_str(&run(&["inspect", path, "--json"])).unwrap();
+        assert_eq!(inspected["row_table_bytes"].as_u64(), Some(120 * COLUMNS as u64));
+    }
 }
 
 /// A scale for something else than all rows, one that is no number, and one of rows that need none.
 #[test]
 fn scales_of_rows_that_are_wrong_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let [low, exact] = released(folder.path(), vec![1]);
+    let [low, exact] = released(folder.path(), Experts::Tiles);
     let path = low.join("model.safetensors");
     let scaled = |change: &dyn Fn(&mut Stored)| {
         let mut header = fs::read(&path).unwrap();
@@ -363,7 +382,7 @@ fn packs_give_the_bits_of_their_sources() {
     let folder = tempfile::tempdir().unwrap();
     let [four, _] = mlx(folder.path(), 4, 0.0, SAME);
     let [eight, _] = mlx(folder.path(), 8, 0.0, SAME);
-    let [low, _] = released(folder.path(), vec![1]);
+    let [low, _] = released(folder.path(), Experts::Tiles);
     let golden = golden().join(CASE).join("model");
     for (source, row, encoding, [pages, last]) in [
         (&four, 20, "affine:4:32:bf16", [1, 119 * 20]),

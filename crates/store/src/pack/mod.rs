@@ -1,6 +1,6 @@
 //! Native packs: writing and verifying them.
 //!
-//! A pack is written into `NAME.partial` beside its destination: the trunk, one file per layer, tables
+//! A pack is written into `NAME.partial` next to its destination: the trunk, one file per layer, tables
 //! of rows, the checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer

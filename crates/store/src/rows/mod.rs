@@ -28,7 +28,7 @@ use crate::record::block_bytes;
 /// Reads in flight: drives serve single blocks in parallel.
 const QUEUE_DEPTH: usize = 64;
 
-/// Pieces of a row, each of which is a read: packed values, scales, biases.
+/// Pieces of a row, a read each: packed values, scales, biases.
 const PLANES_MAX: usize = 3;
 
 /// How a store of rows is opened.

@@ -251,8 +251,8 @@ enum Experts {
     Nvfp4,
 }
 
-/// The net as released in 8-bit floats: experts in tiles, or in 4-bit floats by ModelOpt, rows with the table's scale; and with these values in
-/// binary32.
+/// The net as released in 8-bit floats: experts in tiles, or in 4-bit floats by ModelOpt, rows with the table's scale;
+/// and with these values in binary32.
 fn released(folder: &Path, experts: Experts) -> [PathBuf; 2] {
     let (tensors, mut config) = widened();
     let (mut low, mut exact) = (Vec::new(), Vec::new());

@@ -144,7 +144,11 @@ fn examine(checkpoint: &Checkpoint) {
         let rest = expert.scales_biases.iter().flatten().flat_map(|&(s, b)| [s, b]);
         expert.weight.into_iter().chain(rest).collect::<Vec<_>>()
     });
-    for extent in checkpoint.tensors.values().flat_map(Tensor::parts).chain(pieces) {
+    let ends = checkpoint.row_tables.values().flat_map(|table| {
+        let last = table.rows.saturating_sub(1);
+        [0, last].into_iter().filter_map(|row| table.places(row)).flatten()
+    });
+    for extent in checkpoint.tensors.values().flat_map(Tensor::parts).chain(pieces).chain(ends) {
         let file = &checkpoint.files[extent.file.0 as usize];
         let end = extent.offset.checked_add(extent.length);
         assert!(end.is_some_and(|end| end <= file.length), "{extent:?} leaves {file:?}");

@@ -287,7 +287,9 @@ def all_cases():
         ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
-    cases += flash_next_cases()
+    import flash_next_cases  # which needs what is above
+
+    cases += flash_next_cases.cases()
     cases += latent_cases() + plain_cases() + gemma_cases() + kimi_linear_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
@@ -309,22 +311,6 @@ def all_cases():
         gguf_case(blocks, "mixed", "Q4_K", "Q6_K", "Q8_0", "F16", "Q2_K", "Q5_K", "IQ4_XS", "F32", "Q3_K"),
     ]
     return cases
-
-
-def flash_next_cases():
-    flash = flash_next.FlashNextNet("flash-next")
-    # Two layers of n-grams, other lengths and distances, more streams, an odd number of layers.
-    wide = dataclasses.replace(
-        flash, name="flash-next-wide", layers=7, interval=2, hidden=96, streams=3, rank=17, heads=6, kv_heads=2,
-        head_dim=48, index_heads=3, index_dim=24, budget=24, block=8, ngram_layers=(1, 5), ngram=4, ngram_heads=2,
-        ngram_width=96, kernel=3, divisor=6, parts=3, experts=11, top_k=3, key_heads=1, value_heads=3, seed=7,
-    )
-    return [
-        *(hugging_face_case(net) for net in (flash, wide)),
-        *(hugging_face_case(net.calm()) for net in (flash, wide)),
-        hugging_face_case(flash.calm(), "-sharded", shards=3, skipped=True),
-        hugging_face_case(flash.calm(), "-f32", dtype="F32", fused=False),
-    ]
 
 
 def latent_cases():

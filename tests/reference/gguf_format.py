@@ -23,7 +23,10 @@ from gguf.constants import GGMLQuantizationType as Type
 import tokenizer_files
 
 # Tensors that quantisers leave in binary32.
-PLAIN = ("norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_a", "ssm_dt.bias", "ssm_conv1d.weight")
+PLAIN = (
+    "norm.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_a", "ssm_dt.bias", "conv1d.weight",
+    "ple_norm_key.weight", "ple_norm_query.weight", "ple_norm_conv.weight",
+)
 # Byte of the scale in binary16, and of the minimum with its share of the scale, in blocks that are drawn.
 SCALES = {
     Type.Q2_K: (80, 82, 1.5), Type.Q3_K: (108, None, 0), Type.Q4_K: (0, 2, 7.5), Type.Q5_K: (0, 2, 15.5),
@@ -67,7 +70,10 @@ SECOND_NORM = {
     "qwen3_5_moe": "post_attention_norm.weight",
     "qwen3_next": "post_attention_norm.weight",
 }
-ARCHITECTURE = {"qwen3_moe": "qwen3moe", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen3next"}
+ARCHITECTURE = {
+    "qwen3_moe": "qwen3moe", "qwen3_5_moe": "qwen35moe", "qwen3_next": "qwen3next", "qwen4_exp": "qwen4exp",
+}
+TILED = ("qwen3_5_moe", "qwen4_exp")  # whose value heads the converter moves
 
 
 def tile(rows, key_heads, heads):
@@ -119,7 +125,8 @@ def join_heads(qkv, z, config):
 
 def is_shifted_norm(name, family):
     """Norms that the converter adds one to."""
-    return family != "qwen3_moe" and name.endswith("norm.weight") and not name.endswith("ssm_norm.weight")
+    norm = name.endswith("norm.weight") or ".ple_norm_" in name
+    return family != "qwen3_moe" and norm and not name.endswith("ssm_norm.weight")
 
 
 def text_config(config):
@@ -147,18 +154,44 @@ def gguf_tensors(net, fused, whole):
                 continue
             rest = SECOND_NORM[net.family] if rest == "post_attention_layernorm.weight" else LAYER[rest]
             new = f"blk.{layer}.{rest}"
-        if is_shifted_norm(new, net.family):
-            value = value + 1
-        if new.endswith("ssm_a"):
-            value = -np.exp(value)
-        if new.endswith("ssm_conv1d.weight"):
-            value = value[:, 0]
-        if new.endswith("ffn_gate_inp_shexp.weight"):
-            value = value[0]
-        if net.family == "qwen3_5_moe":
-            value = move_heads(new, value, config, tile)
-        out[new] = np.ascontiguousarray(value, np.float32)
+        out[new] = converted(new, value, net.family, config)
     return out
+
+
+def converted(new, value, family, config):
+    """What the converter stores under the name `new`."""
+    if is_shifted_norm(new, family):
+        value = value + 1
+    if new.endswith("ssm_a"):
+        value = -np.exp(value)
+    if new.endswith("conv1d.weight"):
+        value = value[:, 0]
+    if new.endswith("ffn_gate_inp_shexp.weight"):
+        value = value[0]
+    if family in TILED:
+        value = move_heads(new, value, config, tile)
+    return np.ascontiguousarray(value, np.float32)
+
+
+def restored(new, value, family, config):
+    """The inverse of `converted`."""
+    if family in TILED:
+        value = move_heads(new, value, config, untile)
+    if is_shifted_norm(new, family):
+        value = value - 1
+    if new.endswith("ssm_a"):
+        value = np.log(-value)
+    if new.endswith("conv1d.weight"):
+        value = value[:, None]
+    if new.endswith("ffn_gate_inp_shexp.weight"):
+        value = value.reshape(1, -1)
+    return value
+
+
+def values(tensor):
+    """The values of a tensor of a file."""
+    shape = [int(size) for size in reversed(tensor.shape)]
+    return quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)
 
 
 def draw_blocks(name, value, kind, seed):
@@ -290,18 +323,7 @@ def read_as_hugging_face(folder):
     for file in sorted(pathlib.Path(folder).glob("*.gguf")):
         for tensor in gguf.GGUFReader(file).tensors:
             new = tensor.name
-            shape = [int(size) for size in reversed(tensor.shape)]
-            value = quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32).reshape(shape)
-            if family == "qwen3_5_moe":
-                value = move_heads(new, value, text, untile)
-            if is_shifted_norm(new, family):
-                value = value - 1
-            if new.endswith("ssm_a"):
-                value = np.log(-value)
-            if new.endswith("ssm_conv1d.weight"):
-                value = value[:, None]
-            if new.endswith("ffn_gate_inp_shexp.weight"):
-                value = value.reshape(1, -1)
+            value = restored(new, values(tensor), family, text)
             if new in top:
                 out[("" if new == "output.weight" else "model.") + top[new]] = value
                 continue

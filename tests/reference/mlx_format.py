@@ -67,23 +67,27 @@ def dequantize(words, scales, biases, bits, group):
     return (groups * scales[..., None] + biases[..., None]).reshape(q.shape)
 
 
-def write(folder, net, recipe, *, dtype="BF16", scale_dtype=None, group=64, bits=4, mode=True):
+def write(folder, net, recipe, *, dtype="BF16", scale_dtype=None, group=64, bits=4, mode=True, shifted=True):
     """Writes `net` as an MLX checkpoint.
 
     recipe(path) -> None for the default (bits, group), False to leave a tensor unquantised, or
     (bits, group): an override, recorded in config.json under the module path.
-    `mode=False` leaves out the "mode" key, as older files do.
+    `mode=False` leaves out the "mode" key, as older files do; `shifted=False` has norms around zero, as files of
+    Qwen3.8-Flash-Next do.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"group_size": group, "bits": bits} | ({"mode": "affine"} if mode else {})
     stored = {}
-    for name, value in mlx_tensors(net).items():
-        path = name.removesuffix(".weight")
-        choice = recipe(path) if name.endswith(PACKED) else False
+    for name, value in mlx_tensors(net, shifted).items():
+        if isinstance(value, Stored):
+            stored[name] = value
+            continue
+        path, packed = name.removesuffix(".weight"), name.endswith(PACKED) or ".ngram_embedding." in name
+        choice = recipe(path) if packed else False
         if choice is None:
             choice = (bits, group)
-        elif name.endswith(PACKED):
+        elif packed:
             settings[path] = choice and {"bits": choice[0], "group_size": choice[1]}
         if choice:
             packed = quantize(value, *choice, scale_dtype or dtype)
@@ -101,11 +105,11 @@ def write(folder, net, recipe, *, dtype="BF16", scale_dtype=None, group=64, bits
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 
-def mlx_tensors(net):
+def mlx_tensors(net, shifted=True):
     """The tensors of `net` under MLX names, with MLX's norms and convolution layout."""
     out = {}
     for name, value in net.tensors().items():
-        name = "language_model." * (net.family == "qwen3_5_moe") + name.replace(
+        name = "language_model." * (net.family in ("qwen3_5_moe", "qwen4_exp")) + name.replace(
             "model.language_model.", "model."
         )
         if name.endswith("experts.gate_up_proj"):
@@ -117,14 +121,15 @@ def mlx_tensors(net):
         elif name.endswith("conv1d.weight"):
             out[name] = np.moveaxis(value, 1, 2)
         else:
-            out[name] = value + 1 if is_shifted_norm(name, net.family) else value
+            out[name] = value + 1 if shifted and is_shifted_norm(name, net.family) else value
     return out
 
 
 def is_shifted_norm(name, family):
     """Norms that Hugging Face stores as w and MLX as 1 + w."""
-    norm = name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight")
-    return norm and family in ("qwen3_5_moe", "qwen3_next")
+    norm = name.endswith(("norm.weight", "norm_key.weight", "norm_query.weight", "norm_conv.weight"))
+    norm = norm and not name.endswith("linear_attn.norm.weight")
+    return norm and family in ("qwen3_5_moe", "qwen3_next", "qwen4_exp")
 
 
 def read_as_hugging_face(folder):
@@ -134,7 +139,9 @@ def read_as_hugging_face(folder):
     stored = {}
     for file in sorted(folder.glob("*.safetensors")):
         stored |= safetensors_file.read(file)
-    settings, out = config.get("quantization", {}), {}
+    settings, out, family = config.get("quantization", {}), {}, config["model_type"].removesuffix("_text")
+    telling = [tensor for name, tensor in stored.items() if name.endswith("layers.0.attn_hyper_connection.hc_norm.weight")]
+    shifted = not telling or float(telling[0].values().mean()) > 0.5
     for name, tensor in stored.items():
         if name.endswith((".scales", ".biases")):
             continue
@@ -146,13 +153,18 @@ def read_as_hugging_face(folder):
             value = dequantize(tensor.bits, scales, biases, chosen["bits"], chosen["group_size"])
         if name.endswith("conv1d.weight"):
             value = np.moveaxis(value, 2, 1)
-        if is_shifted_norm(name, config["model_type"].removesuffix("_text")):
+        if shifted and is_shifted_norm(name, family):
             value = value - 1
         name = name.removeprefix("language_model.").replace("experts.switch_glu.", "switch_mlp.")  # Gemma-4
         if value.ndim == 3:
             # mlx-lm's dots.llm1 keeps the name of the release for experts that it stacks.
             name = name.replace(".mlp.experts.", ".mlp.switch_mlp.")
         out[name] = np.ascontiguousarray(value)
+    for name in [n for n in out if n.endswith(".ngram_embedding.shard_0.weight")]:
+        p, parts = name.removesuffix("shard_0.weight"), []
+        while f"{p}shard_{len(parts)}.weight" in out:
+            parts.append(out.pop(f"{p}shard_{len(parts)}.weight"))
+        out[p + "weight"] = np.concatenate(parts)
     for name in [n for n in out if n.endswith("switch_mlp.gate_proj.weight")]:
         p = name.removesuffix("switch_mlp.gate_proj.weight")
         gate, up, down = (out.pop(f"{p}switch_mlp.{x}_proj.weight") for x in ("gate", "up", "down"))

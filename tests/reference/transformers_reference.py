@@ -22,6 +22,8 @@ import chosen_rows
 import deepseek_v4
 import families_gguf
 import flash_next
+import flash_next_fp8
+import flash_next_gguf
 import gemma4
 import gemma4_gguf
 import gguf_format
@@ -80,7 +82,8 @@ def load(folder):
     gpt_oss = release.is_family(folder, "gpt_oss")
     v4 = release.is_family(folder, "deepseek_v4")
     gemma = text == "gemma4"
-    if not gemma and not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
+    flash_fp8 = text == "qwen4_exp" and "quantization_config" in config and "quantization" not in config
+    if not flash_fp8 and not gemma and not in_gguf and not gpt_oss and not v4 and not mlx_format.is_mlx(folder):
         model = model_class.from_pretrained(
             folder,
             config=transformers.AutoConfig.for_model(**config) if text == "kimi_k2" else None,
@@ -104,6 +107,10 @@ def load(folder):
         tensors = families_gguf.read(folder)
     elif gpt_oss:
         tensors = gptoss.read(folder)
+    elif flash_fp8:
+        tensors = flash_next_fp8.read(folder)
+    elif text == "qwen4_exp" and in_gguf:
+        tensors = flash_next_gguf.read(folder)
     elif gemma and in_gguf:
         tensors = gemma4_gguf.read(folder)
     elif gemma and not mlx_format.is_mlx(folder):

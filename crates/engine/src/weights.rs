@@ -507,22 +507,31 @@ impl MatrixPlace {
     }
 
     fn extents(&self) -> impl Iterator<Item = Extent> + use<> {
-        let (weight, pair) = (self.tensor.weight, self.tensor.scales_biases);
-        [Some(weight), pair.map(|s| s.0), pair.map(|s| s.1)].into_iter().flatten()
+        let behind = self.followed().map(|(tensor, _)| tensor);
+        let of = |tensor: &Tensor| {
+            let (weight, pair) = (tensor.weight, tensor.scales_biases);
+            [Some(weight), pair.map(|s| s.0), pair.map(|s| s.1)].into_iter().flatten()
+        };
+        of(&self.tensor).chain(behind.into_iter().flat_map(of)).collect::<Vec<_>>().into_iter()
     }
 
     /// The tensor as it lies in the trunk.
     fn source<'t>(&self, trunk: &'t Trunk) -> Matrix<'t> {
-        let (scales, biases) = match self.tensor.scales_biases {
-            Some((scales, biases)) => (trunk.bytes(scales), trunk.bytes(biases)),
-            None => (&[][..], &[][..]),
-        };
-        let weight = trunk.bytes(self.tensor.weight);
-        let columns = self.tensor.shape.last().copied().unwrap_or(0);
-        let rows = self.tensor.shape.iter().rev().skip(1).product();
-        Matrix::new(self.encoding, rows, columns, weight, scales, biases)
-            .expect("the catalogue checked shape and extents")
+        lying(&self.tensor, self.encoding, trunk)
     }
+}
+
+/// A tensor as it lies in the trunk.
+fn lying<'t>(tensor: &Tensor, encoding: Encoding, trunk: &'t Trunk) -> Matrix<'t> {
+    let (scales, biases) = match tensor.scales_biases {
+        Some((scales, biases)) => (trunk.bytes(scales), trunk.bytes(biases)),
+        None => (&[][..], &[][..]),
+    };
+    let weight = trunk.bytes(tensor.weight);
+    let columns = tensor.shape.last().copied().unwrap_or(0);
+    let rows = tensor.shape.iter().rev().skip(1).product();
+    Matrix::new(encoding, rows, columns, weight, scales, biases)
+        .expect("the catalogue checked shape and extents")
 }
 
 /// Loaded dense weights.

@@ -148,8 +148,16 @@ impl Indexer {
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
         let (name, norm) = (|part: &str| format!("{prefix}.{part}"), VectorRole::Norm);
+        let [query, key] = [name("q_proj"), name("k_proj")];
         Ok(Self {
-            query_key: catalog.matrix(&name("index_qk_proj"), shape.width(), hidden)?,
+            query_key: match catalog.has(&query) {
+                // As GGUF files part it.
+                true => {
+                    let rows = [shape.heads * shape.dim, shape.dim];
+                    catalog.followed([&query, &key], rows, hidden)?
+                }
+                false => catalog.matrix(&name("index_qk_proj"), shape.width(), hidden)?,
+            },
             query_norm: catalog.vector(&name("q_layernorm"), shape.dim, norm)?,
             key_norm: catalog.vector(&name("k_layernorm"), shape.dim, norm)?,
         })

@@ -57,6 +57,27 @@ struct Seed {
     end: u32,
 }
 
+/// Refuses constants of the hash in a configuration that are not those computed: they would find other rows.
+fn compare(from: &Configuration, hashes: &[NgramHash]) -> Result<(), FormatError> {
+    let keys = [keys::NGRAM_MULTIPLIERS, keys::NGRAM_HEAD_SIZES, keys::NGRAM_HEAD_OFFSETS];
+    for (place, key) in keys.iter().enumerate() {
+        let Some(found) = from.get(key)? else { continue };
+        let computed = hashes.iter().flat_map(|hash| hash.constants()[place]);
+        let computed: Vec<u64> = computed.copied().collect();
+        if found.len() != computed.len() {
+            let found = format!("has {} numbers, the hash {}", found.len(), computed.len());
+            return Err(from.invalid(key, found));
+        }
+        let other = found.iter().zip(&computed).position(|(&it, &right)| it as u64 != right);
+        if let Some(index) = other {
+            let found =
+                format!("number {index} is {}, the hash has {}", found[index], computed[index]);
+            return Err(from.invalid(key, found));
+        }
+    }
+    Ok(())
+}
+
 impl NgramConfig {
     /// Reads the shape; `None` for a model without such layers.
     pub(super) fn read(from: &Configuration) -> Result<Option<Self>, FormatError> {
@@ -91,8 +112,10 @@ impl NgramConfig {
             seed: from.required(&keys::NGRAM_SEED)? as u64,
             end,
         };
+        let hashes: Vec<_> = (0..layers.len()).map(|place| NgramHash::new(&seed, place)).collect();
+        compare(from, &hashes)?;
         Ok(Some(Self {
-            hashes: (0..layers.len()).map(|place| NgramHash::new(&seed, place)).collect(),
+            hashes,
             layers: layers.into_iter().map(|number| number - 1).collect(),
             width: from.required(&keys::PLE_EMBED_DIM)?,
             tokens: seed.tokens,
@@ -191,6 +214,11 @@ impl NgramHash {
             heads: config.heads,
             end: config.end,
         }
+    }
+
+    /// Multipliers, rows of each head, and their first rows.
+    fn constants(&self) -> [&[u64]; 3] {
+        [&self.multipliers, &self.sizes, &self.offsets]
     }
 
     /// Rows of the table.

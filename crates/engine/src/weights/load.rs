@@ -41,7 +41,8 @@ impl Catalog<'_> {
                     (place.tensor.weight, trunk)
                 }
             };
-            all.insert(index as u32, derived.planes(&place.source(&trunk)));
+            let behind = place.behind(&trunk);
+            all.insert(index as u32, derived.planes(&place.source(&trunk), behind.as_ref()));
             loaded = Some((extent, trunk));
         }
         Ok(all)
@@ -108,7 +109,9 @@ impl Catalog<'_> {
                 match &place.derived {
                     None => each(id, place.source(&part))?,
                     Some(derived) => {
-                        each(id, place.made(&derived.planes(&place.source(&part))))?;
+                        let behind = place.behind(&part);
+                        let planes = derived.planes(&place.source(&part), behind.as_ref());
+                        each(id, place.made(&planes))?;
                     }
                 }
             }

@@ -14,7 +14,8 @@ pub(crate) struct Stored {
     pub(crate) bytes: Vec<u8>,
 }
 
-fn read(path: &Path) -> Vec<Stored> {
+/// The tensors of a safetensors file.
+pub(crate) fn read(path: &Path) -> Vec<Stored> {
     let file = fs::read(path).unwrap();
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&file[8..8 + length]).unwrap();
@@ -22,7 +23,8 @@ fn read(path: &Path) -> Vec<Stored> {
     let numbers = |value: &Value| -> Vec<usize> { serde_json::from_value(value.clone()).unwrap() };
     let read = |(name, entry): (&String, &Value)| {
         let offsets = numbers(&entry["data_offsets"]);
-        let known = ["BF16", "F32"].into_iter().find(|dtype| entry["dtype"] == *dtype);
+        let known =
+            ["BF16", "F32", "I64", "U32"].into_iter().find(|dtype| entry["dtype"] == *dtype);
         let dtype = known.unwrap_or_else(|| panic!("{name}: {entry}"));
         let bytes = file[8 + length..][offsets[0]..offsets[1]].to_vec();
         Stored { name: name.clone(), dtype, shape: numbers(&entry["shape"]), bytes }
@@ -30,7 +32,8 @@ fn read(path: &Path) -> Vec<Stored> {
     tensors.map(read).collect()
 }
 
-fn write(path: &Path, tensors: &[Stored]) {
+/// Writes a safetensors file.
+pub(crate) fn write(path: &Path, tensors: &[Stored]) {
     let mut header = serde_json::Map::new();
     let mut at = 0;
     for Stored { name, dtype, shape, bytes } in tensors {
@@ -47,7 +50,7 @@ fn write(path: &Path, tensors: &[Stored]) {
 }
 
 /// The values of all codes that are numbers, by the format's description.
-fn values_of_codes() -> Vec<(u8, f32)> {
+pub(crate) fn values_of_codes() -> Vec<(u8, f32)> {
     let value = |code: u8| {
         let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7) / 8.0);
         let magnitude = match exponent {

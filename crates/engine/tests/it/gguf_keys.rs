@@ -51,14 +51,16 @@ const FURTHER: [&str; 20] = [
 ];
 
 /// Keys whose value the configuration has in another form: architecture, key, and which.
-const DERIVED: [(&str, &str, &str); 14] = [
+const DERIVED: [(&str, &str, &str); 16] = [
     ("qwen3next", "rope.dimension_count", "a share of a head"),
     ("qwen35moe", "rope.dimension_count", "a share of a head"),
     ("glm4moe", "rope.dimension_count", "a share of a head"),
+    ("qwen4exp", "rope.dimension_count", "a share of a head"),
     ("qwen3moe", "rope.dimension_count", "a share of a head"),
     ("gpt-oss", "rope.dimension_count", "a share of a head"),
     ("qwen3next", "full_attention_interval", "a kind for each layer"),
     ("qwen35moe", "full_attention_interval", "a kind for each layer"),
+    ("qwen4exp", "full_attention_interval", "a kind for each layer"),
     ("gpt-oss", "rope.scaling.type", "an object, or none"),
     ("deepseek4", "rope.scaling.type", "an object, or none"),
     ("deepseek2", "rope.scaling.yarn_log_multiplier", "ten times as much"),
@@ -105,6 +107,10 @@ fn entry(kind: &str, text: &str) -> GgufValue {
         "bool" => GgufValue::Bool(text.parse().unwrap()),
         "text" => GgufValue::Text(text.to_owned()),
         "i32s" => GgufValue::I32s(text.split(',').map(|it| it.parse().unwrap()).collect()),
+        "u64s" => {
+            let bytes = text.split(',').flat_map(|it| it.parse::<u64>().unwrap().to_le_bytes());
+            list(10, bytes.collect())
+        }
         "bools" => GgufValue::Bools(text.split(',').map(|it| it.parse().unwrap()).collect()),
         "f32s" => {
             let bytes = text.split(',').flat_map(|it| it.parse::<f32>().unwrap().to_le_bytes());
@@ -342,7 +348,7 @@ fn try_every_value(architecture: &str, tiny: &GgufFile, names: &BTreeSet<String>
 #[test]
 fn no_value_of_a_gguf_key_is_taken_for_something_else() {
     let all = architectures();
-    assert_eq!(all.len(), 12, "one of each architecture that is read");
+    assert_eq!(all.len(), 13, "one of each architecture that is read");
     let mut shorts: BTreeSet<String> = FURTHER.iter().map(|&key| key.to_owned()).collect();
     for (architecture, file) in &all {
         let own = file.keys.iter().filter_map(|(key, _)| key.strip_prefix(architecture.as_str()));

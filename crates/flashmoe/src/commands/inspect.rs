@@ -119,12 +119,18 @@ fn describe_mixers(checkpoint: &Checkpoint, config: &ModelConfig, fields: &mut F
     }
     for (name, table) in &checkpoint.row_tables {
         let rows = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.rows());
+        let lie = match (table.paged, table.pieces()) {
+            (true, _) => "in pages of whole rows".to_owned(),
+            (false, 1) => "read where they lie".to_owned(),
+            (false, pieces) => format!("read where they lie, {pieces} reads each"),
+        };
         fields.add(
             "rows of n-grams",
             format!(
-                "{} of {} bytes in {name}, {}, read where they lie, {rows} for a token",
+                "{} of {} bytes in {name} as {}, {}, {lie}, {rows} for a token",
                 table.rows,
                 table.row_bytes(),
+                table.encoding.name(),
                 ByteSize(table.bytes())
             ),
         );

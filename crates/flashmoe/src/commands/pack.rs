@@ -28,10 +28,14 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
         ControlFlow::Continue(())
     });
     let sizes = sizes.map_err(failure)?;
-    let total = sizes.trunk_bytes + sizes.expert_bytes;
+    let total = sizes.trunk_bytes + sizes.expert_bytes + sizes.row_bytes;
     if arguments.dry_run {
         let [trunk, experts, total] = [sizes.trunk_bytes, sizes.expert_bytes, total].map(ByteSize);
-        writeln!(out, "{total}: trunk {trunk}, experts {experts}").map_err(Failure::io)?;
+        let rows = match sizes.row_bytes {
+            0 => String::new(),
+            bytes => format!(", rows of n-grams {}", ByteSize(bytes)),
+        };
+        writeln!(out, "{total}: trunk {trunk}, experts {experts}{rows}").map_err(Failure::io)?;
         return Ok(());
     }
     let interrupt = Interrupt::listen()?;
@@ -46,8 +50,7 @@ pub(crate) fn pack(arguments: &PackArguments, out: &mut dyn Write) -> Result<()>
         say(&format!("{} were finished by an earlier run", ByteSize(report.resumed_bytes)));
     }
     let folder = arguments.destination.display();
-    writeln!(out, "{folder}: {}", ByteSize(report.trunk_bytes + report.expert_bytes))
-        .map_err(Failure::io)?;
+    writeln!(out, "{folder}: {}", ByteSize(total)).map_err(Failure::io)?;
     out.write_all(requantisation::table(&report.requantised).as_bytes()).map_err(Failure::io)?;
     if let Some(path) = &arguments.report {
         let rows: Vec<_> = report.requantised.iter().map(Requantised::to_json).collect();
@@ -143,8 +146,7 @@ fn failure(error: PackError) -> anyhow::Error {
         PackError::Exists { .. }
         | PackError::Locked { .. }
         | PackError::OtherWork { .. }
-        | PackError::Foreign { .. }
-        | PackError::Rows { .. } => Failure::usage(error.to_string()).into(),
+        | PackError::Foreign { .. } => Failure::usage(error.to_string()).into(),
         PackError::Recipe { .. } => Failure::usage(error.to_string()).into(),
         PackError::Stopped => anyhow::Error::from(Failure::Interrupted).context(error.to_string()),
         PackError::Io { .. } | PackError::SourceChanged { .. } => Failure::io(error).into(),

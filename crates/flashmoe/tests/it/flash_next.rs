@@ -226,7 +226,7 @@ fn other_constants_of_the_hash_are_refused() {
 }
 
 #[test]
-fn rows_are_planned_inspected_and_counted_and_not_packed() {
+fn rows_are_planned_inspected_and_counted() {
     let model = golden().join(CASE).join("model");
     let model = model.to_str().unwrap();
     let found = run(&["inspect", model]);
@@ -245,9 +245,4 @@ fn rows_are_planned_inspected_and_counted_and_not_packed() {
     let output = flashmoe(&arguments);
     let line = String::from_utf8(output.stderr).unwrap();
     assert!(line.contains("rows ") && line.contains("cached"), "{line}");
-    let folder = tempfile::tempdir().unwrap();
-    let pack = folder.path().join("pack");
-    let line = refusal(&["pack", model, pack.to_str().unwrap()]);
-    assert!(line.contains("rows of n-grams are read where they lie"), "{line}");
-    assert!(!pack.exists());
 }

@@ -14,6 +14,8 @@ mod demo;
 mod devices;
 mod eval;
 mod flash_next;
+mod flash_next_gguf;
+mod flash_next_rows;
 mod floor;
 mod fp8;
 mod gguf;

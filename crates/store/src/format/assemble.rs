@@ -18,7 +18,7 @@ use super::layer::LayerBuilder;
 use super::names::{self, Meaning, Part};
 use super::published::Published;
 use super::quantization::{Quantization, Scheme};
-use super::rows::{self, NGRAM_TABLE, RowTable};
+use super::rows::{self, RowTable, SharedScale};
 use super::safetensors::{RawTensor, RawType};
 use super::scaled::{self, Refusal};
 use super::{CheckpointFile, Element, Extent, FileId, Integer, LayerExperts, Tensor};
@@ -93,21 +93,23 @@ pub(crate) fn assemble(
     let Sorted { matrices, skipped, unused, .. } = sorted;
     let mut built = Built { input_majors, ..Built::default() };
     for (name, (meaning, parts)) in matrices {
-        if let (Meaning::Rows { .. }, [None, Some((file, scale)), ..]) = (meaning, &parts) {
-            let found = "rows of n-grams in 8-bit floats with one scale";
-            let remedy = "use the bf16 release";
-            return Err(FormatError::unsupported(path(*file), &scale.name, found, remedy));
+        if let (Meaning::Rows { layer, .. }, [None, Some((file, scale)), None, None]) =
+            (meaning, &parts)
+        {
+            // The table's own name comes before those of its parts.
+            built.row_scales.insert(layer, SharedScale::read(path(*file), scale)?);
+            continue;
         }
-        let [codes, ..] = &parts;
-        let (file, tensor) = match codes {
-            Some((_, codes)) if codes.name.ends_with(input_major::CODES) => {
+        let (file, tensor) = match (&parts, built.rows_of_8_bits(meaning, &parts)) {
+            (_, Some(part)) => part,
+            ([Some((_, codes)), ..], None) if codes.name.ends_with(input_major::CODES) => {
                 built.turned(config, files, &name, parts, schemes)?
             }
             _ => matrix(config, path, &name, parts, schemes)?,
         };
         built.add(path(file), dimensions, name, meaning, (file, tensor))?;
     }
-    let Built { tensors, mut builders, convolutions, tables, input_majors } = built;
+    let Built { tensors, mut builders, convolutions, tables, input_majors, mut row_scales } = built;
     let converted = convolutions.first().copied();
     if convolutions.iter().any(|&other| Some(other) != converted) {
         let found = "some are [channels, 1, width], others [channels, width, 1]";
@@ -121,12 +123,10 @@ pub(crate) fn assemble(
             FormatError::invalid(config, field, "missing from the checkpoint", DOWNLOAD_AGAIN)
         })?);
     }
-    let joined = tables.into_iter().map(|(layer, parts)| {
-        let name = format!("layers.{layer}.{NGRAM_TABLE}");
-        let table = rows::join(config, files, &name, parts)?;
-        Ok((name, table))
-    });
-    let row_tables = joined.collect::<Result<_, FormatError>>()?;
+    let row_tables = tables
+        .into_iter()
+        .map(|(layer, parts)| rows::join(config, files, layer, parts, row_scales.remove(&layer)));
+    let row_tables = row_tables.collect::<Result<_, FormatError>>()?;
     let convolutions_converted = converted;
     Ok(Assembled {
         tensors,
@@ -208,10 +208,24 @@ struct Built {
     convolutions: Vec<bool>,
     /// Parts of tables of rows, by layer.
     tables: BTreeMap<usize, BTreeMap<Option<usize>, (FileId, Tensor)>>,
+    /// The scale that all rows of a layer's table share.
+    row_scales: BTreeMap<usize, SharedScale>,
     input_majors: InputMajors,
 }
 
 impl Built {
+    /// A part of a table in 8-bit floats that have the table's scale alone.
+    fn rows_of_8_bits(&self, meaning: Meaning, parts: &Parts) -> Option<(FileId, Tensor)> {
+        let (Meaning::Rows { layer, .. }, [Some((file, rows)), None, None, None]) =
+            (meaning, parts)
+        else {
+            return None;
+        };
+        let scale = self.row_scales.get(&layer)?;
+        let is_8_bits = rows.dtype == RawType::Float8("F8_E4M3");
+        is_8_bits.then(|| (*file, scale.part(*file, rows)))
+    }
+
     /// The matrix of parts that lie inputs before outputs, and the file of its codes.
     fn turned(
         &mut self,

@@ -76,7 +76,8 @@ fn pack_sums(pack: &PackInfo, hasher: &mut XxHash3_64) {
             hasher.write(&number.to_le_bytes());
         }
     }
-    pack.records.iter().flatten().for_each(|sum| hasher.write(&sum.to_le_bytes()));
+    let rows = pack.rows.iter().map(|(_, sums)| sums);
+    pack.records.iter().chain(rows).flatten().for_each(|sum| hasher.write(&sum.to_le_bytes()));
 }
 
 /// Sums of files by what identifies them on this host.

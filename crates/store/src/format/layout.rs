@@ -26,6 +26,8 @@ pub(crate) const VERSION_TABLES: u32 = 5;
 /// Version of packs with 4-bit floats in groups of 16, integers with zero points, and 8-bit floats with a scale for
 /// each row or one for all.
 pub(crate) const VERSION_GLOBAL: u32 = 6;
+/// Version of packs with tables of rows.
+pub(crate) const VERSION_ROWS: u32 = 7;
 /// Alignment of records and trunk parts: what direct I/O may ask for.
 pub(crate) const PAGE: u64 = 4096;
 /// Alignment of the parts of a record: a cache line.

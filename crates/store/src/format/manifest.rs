@@ -14,9 +14,10 @@ use twox_hash::XxHash3_64;
 
 use super::error::{DOWNLOAD_AGAIN, FormatError};
 use super::layout::{
-    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_GLOBAL, VERSION_PLANES, VERSION_TABLES,
-    VERSION_TILES,
+    MatrixSpans, Span, VERSION, VERSION_BLOCKS, VERSION_GLOBAL, VERSION_PLANES, VERSION_ROWS,
+    VERSION_TABLES, VERSION_TILES,
 };
+use super::row_pages::RowEntry;
 use super::{Element, json, names};
 use crate::shown::shown;
 
@@ -41,6 +42,8 @@ pub(crate) struct Manifest {
     pub(crate) unused: Vec<String>,
     pub(crate) config: Value,
     pub(crate) tensors: Vec<TrunkTensor>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) row_tables: Vec<RowEntry>,
 }
 
 /// What the pack was made from.
@@ -126,8 +129,16 @@ pub(crate) struct Copied {
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Hex(pub(crate) u64);
 
-/// The version of a manifest with these tensors and layers: the oldest that every reader of it understands.
-pub(crate) fn version(tensors: &[TrunkTensor], layers: &[Option<Layer>]) -> u32 {
+/// The version of a manifest with these tensors, layers and tables of rows: the oldest that every reader of it
+/// understands.
+pub(crate) fn version(
+    tensors: &[TrunkTensor],
+    layers: &[Option<Layer>],
+    row_tables: &[RowEntry],
+) -> u32 {
+    if !row_tables.is_empty() {
+        return VERSION_ROWS;
+    }
     let block = |name: &str| matches!(Encoding::parse(name), Some(Encoding::Block(_)));
     let newer =
         |tensor: &TrunkTensor| block(&tensor.encoding) || tensor.name.ends_with(names::DECAY);
@@ -302,10 +313,10 @@ fn checked(path: &Path, bytes: &[u8]) -> Result<u64, FormatError> {
         return Err(FormatError::invalid(path, "format", found, "it must be \"flashmoe-pack\""));
     }
     let version = value.get("version").unwrap_or(&Value::Null);
-    let known = u64::from(VERSION)..=u64::from(VERSION_GLOBAL);
+    let known = u64::from(VERSION)..=u64::from(VERSION_ROWS);
     if !version.as_u64().is_some_and(|version| known.contains(&version)) {
         let remedy =
-            "this program reads versions 1 to 6; use the program that wrote it, or pack again";
+            "this program reads versions 1 to 7; use the program that wrote it, or pack again";
         return Err(FormatError::unsupported(path, "version", shown(version).to_string(), remedy));
     }
     let tail = bytes.len().checked_sub(TAIL_BYTES).map(|at| bytes.split_at(at));

@@ -28,12 +28,13 @@ mod layer;
 pub(crate) mod layout;
 mod links;
 pub(crate) mod manifest;
-mod names;
+pub(crate) mod names;
 pub(crate) mod native;
 mod place;
 mod published;
 mod quantization;
 mod range;
+pub(crate) mod row_pages;
 pub mod rows;
 mod safetensors;
 mod scaled;
@@ -215,6 +216,8 @@ pub struct PackInfo {
     pub trunk: Vec<(String, Extent, u64)>,
     /// Checksum of every record, by layer and expert; empty for a dense layer.
     pub records: Vec<Vec<u64>>,
+    /// Of each table of rows its name, and the checksum of every run of its pages.
+    pub rows: Vec<(String, Vec<u64>)>,
     /// Copied files: name and checksum.
     pub copied: Vec<(String, u64)>,
 }

@@ -20,7 +20,8 @@ use super::place::Place;
 use super::sidecar::{self, Sidecar};
 use super::{
     Checkpoint, CheckpointFile, Configuration, Element, ExpertExtents, Extent, FileId, JOURNAL,
-    LayerExperts, PackInfo, Projection, ProjectionShape, SourceKind, Tensor, files, json,
+    LayerExperts, PackInfo, Projection, ProjectionShape, RowTable, SourceKind, Tensor, files, json,
+    row_pages,
 };
 use crate::shown::{quoted, shown};
 
@@ -51,7 +52,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
     let reader = Reader { folder, manifest: &manifest_path };
     let config = Configuration::new(&manifest_path, manifest.config.clone())?;
     let dimensions = Dimensions::read(&config)?;
-    let version = manifest::version(&manifest.tensors, &manifest.layers);
+    let version = manifest::version(&manifest.tensors, &manifest.layers, &manifest.row_tables);
     if manifest.version != version {
         let found = format!("{} for a pack of version {version}", manifest.version);
         return Err(reader.invalid("version", found));
@@ -78,6 +79,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         opened.push(reader.file(&name, bytes, 0)?);
         experts.push(Some(table));
     }
+    let row_tables = reader.row_tables(&manifest, dimensions.layers, &mut opened)?;
     let head = match with_head {
         false => Head::Absent,
         true => split_head(&mut tensors, &mut experts, dimensions.layers),
@@ -86,7 +88,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         return Err(reader.invalid("layers", format!("one more than the configuration has; {why}")));
     }
     let records = manifest.layers.iter().map(|layer| layer.as_ref().map_or(0, |l| l.experts));
-    let pack = reader.checksums(&manifest, trunk_parts, records)?;
+    let pack = reader.checksums(&manifest, trunk_parts, records, &row_tables)?;
     reader.copied(&manifest)?;
     let sidecar = Sidecar::read(folder, &config)?;
     Ok(Checkpoint {
@@ -101,7 +103,7 @@ pub(crate) fn open(folder: &Path) -> Result<Checkpoint, FormatError> {
         tensors,
         experts,
         norms_are_zero_centred: manifest.norms_are_zero_centred,
-        row_tables: BTreeMap::new(),
+        row_tables,
         head,
         input_majors: Default::default(),
         skipped: manifest.skipped,
@@ -206,6 +208,26 @@ impl Reader<'_> {
         Ok((tensors, parts))
     }
 
+    /// Tables of rows; their files are added to those that were opened.
+    fn row_tables(
+        &self,
+        manifest: &Manifest,
+        layers: usize,
+        opened: &mut Vec<CheckpointFile>,
+    ) -> Result<BTreeMap<String, RowTable>, FormatError> {
+        let mut tables = BTreeMap::new();
+        for entry in &manifest.row_tables {
+            let file = FileId(opened.len() as u32);
+            let (layer, table) =
+                entry.table(layers, file, |field, found| self.invalid(field, found))?;
+            opened.push(self.file(&row_pages::rows_file(layer), entry.bytes, 0)?);
+            if tables.insert(entry.name.clone(), table).is_some() {
+                return Err(self.invalid(format!("row_tables.{}", entry.name), "occurs twice"));
+            }
+        }
+        Ok(tables)
+    }
+
     /// The offsets in the manifest must be the ones that the layout gives.
     fn same_places(&self, field: &str, at: &Spans, spans: &MatrixSpans) -> Result<(), FormatError> {
         let expected = Spans::from(spans);
@@ -282,9 +304,13 @@ impl Reader<'_> {
         manifest: &Manifest,
         parts: TrunkParts,
         records: impl Iterator<Item = usize>,
+        row_tables: &BTreeMap<String, RowTable>,
     ) -> Result<PackInfo, FormatError> {
         let counts: Vec<usize> = records.collect();
-        let total = parts.len() + counts.iter().sum::<usize>();
+        let runs = row_tables.iter().map(|(name, table)| (name.clone(), table.runs().count()));
+        let runs: Vec<(String, usize)> = runs.collect();
+        let of_rows = runs.iter().map(|(_, count)| count).sum::<usize>();
+        let total = parts.len() + counts.iter().sum::<usize>() + of_rows;
         let bytes = (TABLE_HEADER_BYTES + 8 * total) as u64;
         if manifest.checksums.bytes != bytes {
             let found = format!("{}, not {bytes}", manifest.checksums.bytes);
@@ -314,7 +340,11 @@ impl Reader<'_> {
             trunk.push((name.clone(), extent, values.next().unwrap_or_default()));
         }
         let records = counts.iter().map(|&count| values.by_ref().take(count).collect()).collect();
+        let rows =
+            runs.into_iter().map(|(name, count)| (name, values.by_ref().take(count).collect()));
+        let rows = rows.collect();
         Ok(PackInfo {
+            rows,
             version: manifest.version,
             source_kind: manifest.source.kind.clone(),
             source_fingerprint: manifest.source.fingerprint.0,

@@ -8,7 +8,7 @@ use std::fs::File;
 use kernels::format::{BlockFormat, Encoding, FloatType, GlobalScale, ScaleType};
 
 use super::{PackError, PackProgress, Progress};
-use crate::format::{Checkpoint, Element, Extent, FileId, files};
+use crate::format::{Checkpoint, Element, Extent, FileId, RowTable, files};
 use crate::io::platform::FileExt;
 
 /// About how many bytes are read at a time.
@@ -105,7 +105,13 @@ fn planes(checkpoint: &Checkpoint) -> impl Iterator<Item = (String, Extent, Plan
             })
         })
     });
-    trunk.chain(experts)
+    let tables = checkpoint.row_tables.iter().flat_map(move |(name, table)| {
+        table.parts.iter().flat_map(move |part| {
+            let planes = pairs(table.encoding.into(), part.extent, part.scales_biases);
+            planes.map(move |(extent, plane)| (name.clone(), extent, plane))
+        })
+    });
+    trunk.chain(experts).chain(tables)
 }
 
 /// Whose byte that is, for messages.
@@ -125,7 +131,8 @@ pub(super) fn examine(
 ) -> Result<u64, PackError> {
     let opened = checkpoint.files.iter().map(|file| Ok(files::open_regular(&file.path)?.file));
     let opened = opened.collect::<Result<Vec<_>, PackError>>()?;
-    let total_bytes = checkpoint.trunk_bytes() + checkpoint.expert_bytes();
+    let rows = checkpoint.row_tables.values().map(RowTable::bytes).sum::<u64>();
+    let total_bytes = checkpoint.trunk_bytes() + checkpoint.expert_bytes() + rows;
     let mut done_bytes = 0;
     for (name, extent, plane) in planes(checkpoint) {
         let file = extent.file.0 as usize;

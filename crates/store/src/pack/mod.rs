@@ -1,7 +1,7 @@
 //! Native packs: writing and verifying them.
 //!
-//! A pack is written into `NAME.partial` beside its destination: the trunk, one file per layer, the
-//! checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
+//! A pack is written into `NAME.partial` next to its destination: the trunk, one file per layer, tables
+//! of rows, the checksum table, the copied files, and last the manifest; then the folder is renamed. Each finished
 //! file is synced before the journal names it, so a killed run goes on at the file that it was writing
 //! and ends with the same bytes as an uninterrupted one. A lock on the folder keeps a second packer
 //! out, and one that this packer did not begin is refused (`folder.rs`).
@@ -18,6 +18,7 @@ mod journal;
 mod pipeline;
 mod plan;
 mod recipe;
+mod rows;
 mod turn;
 mod verify;
 
@@ -62,7 +63,7 @@ pub struct PackOptions {
 pub struct PackProgress {
     /// Bytes written or found finished.
     pub done_bytes: u64,
-    /// Bytes of trunk and experts.
+    /// Bytes of trunk, experts and rows.
     pub total_bytes: u64,
 }
 
@@ -73,6 +74,8 @@ pub struct PackReport {
     pub trunk_bytes: u64,
     /// Bytes of all layer files.
     pub expert_bytes: u64,
+    /// Bytes of all files of rows.
+    pub row_bytes: u64,
     /// Bytes that an earlier, killed run had finished.
     pub resumed_bytes: u64,
     /// Every matrix whose encoding was changed, with its error; empty in a dry run.
@@ -139,15 +142,6 @@ pub enum PackError {
         needed: u64,
         /// Bytes available.
         free: u64,
-    },
-    /// The source has tables whose rows are read one by one, which packs have no place for.
-    #[error(
-        "{} cannot be packed: rows of n-grams are read where they lie; use the folder as it is",
-        crate::shown::shown(name)
-    )]
-    Rows {
-        /// The table.
-        name: String,
     },
     /// The source holds a shape that a pack cannot.
     #[error("the source holds a matrix too large for a pack")]
@@ -220,14 +214,14 @@ pub fn pack_on(
     options: PackOptions,
     progress: &mut Progress<'_>,
 ) -> Result<PackReport, PackError> {
-    refuse_rows(source)?;
     // A head is kept.
     let whole = source.clone().with_any_head();
     let source = &whole;
     let plan = Plan::new(source, &options.recipe)?;
     let trunk_bytes = plan.manifest.trunk_bytes;
-    let expert_bytes = plan.bytes() - trunk_bytes;
-    let mut report = PackReport { trunk_bytes, expert_bytes, ..PackReport::default() };
+    let row_bytes = plan.manifest.row_tables.iter().map(|table| table.bytes).sum();
+    let expert_bytes = plan.bytes() - trunk_bytes - row_bytes;
+    let mut report = PackReport { trunk_bytes, expert_bytes, row_bytes, ..PackReport::default() };
     if options.dry_run {
         return Ok(report);
     }
@@ -278,19 +272,6 @@ pub fn pack_on(
     let journal_path = destination.join(JOURNAL);
     fs.remove(&journal_path).map_err(|error| at("remove")(&journal_path, error))?;
     Ok(report)
-}
-
-/// Refuses tables whose rows are read one by one. Elsewhere such a folder is used as it is, which one that lies inputs
-/// before outputs cannot be.
-fn refuse_rows(source: &Checkpoint) -> Result<(), PackError> {
-    let Some(name) = source.row_tables.keys().next() else { return Ok(()) };
-    if source.lies_input_major() {
-        let found =
-            "a table of n-grams, which no pack holds, next to weights that only a pack holds";
-        let remedy = "use another release than that of GPTQ, AWQ or AutoRound";
-        return Err(FormatError::unsupported(&source.root, name, found, remedy).into());
-    }
-    Err(PackError::Rows { name: name.clone() })
 }
 
 fn check_space(fs: &dyn PackFs, folder: &Path, needed: u64) -> Result<(), PackError> {

@@ -11,6 +11,7 @@ use kernels::format::Encoding;
 use super::PackError;
 use super::finite::Plane;
 use super::recipe::Recipe;
+use super::rows;
 use super::turn::ROWS_TOGETHER;
 use crate::format::layout::{self, MatrixSpans, Span};
 use crate::format::manifest::{self, Hex, Layer, Manifest, ProjectionEntry, Spans, TrunkTensor};
@@ -52,7 +53,7 @@ pub(super) struct Copied {
 
 impl Copied {
     /// The order of the source.
-    fn place(&self) -> (FileId, u64) {
+    pub(super) fn place(&self) -> (FileId, u64) {
         (self.from.file, self.from.offset)
     }
 }
@@ -112,7 +113,14 @@ pub(super) struct OutputFile {
 
 pub(super) enum Output {
     Trunk(Vec<TrunkPart>),
-    Layer { index: usize, record_bytes: u64, spans: [MatrixSpans; 3], targets: [Encoding; 3] },
+    Layer {
+        index: usize,
+        record_bytes: u64,
+        spans: [MatrixSpans; 3],
+        targets: [Encoding; 3],
+    },
+    /// The rows of the table of this name.
+    Rows(String),
 }
 
 /// A tensor of the trunk, and where its parts end in the file, padding included.
@@ -154,9 +162,11 @@ impl Plan {
             files.push(file);
             layers.push(Some(described));
         }
+        let (tables, row_tables) = rows::plan_tables(source)?;
+        files.extend(tables);
         let manifest = Manifest {
             format: manifest::FORMAT.to_owned(),
-            version: manifest::version(&tensors, &layers),
+            version: manifest::version(&tensors, &layers, &row_tables),
             source: manifest::Source {
                 kind: source.kind.name().to_owned(),
                 fingerprint: Hex(source.fingerprint()),
@@ -171,6 +181,7 @@ impl Plan {
             unused: source.unused.clone(),
             config: source.config.json().clone(),
             tensors,
+            row_tables,
         };
         Ok(Self { manifest, files })
     }
@@ -284,14 +295,21 @@ fn plan_layer(
 
 impl OutputFile {
     /// The chunks of this file, in order.
-    pub(super) fn chunks(&self, source: &Checkpoint) -> Vec<Chunk> {
+    pub(super) fn chunks<'a>(
+        &'a self,
+        source: &'a Checkpoint,
+    ) -> Box<dyn Iterator<Item = Chunk> + 'a> {
         match &self.kind {
-            Output::Trunk(parts) => merged(trunk_chunks(parts)),
+            Output::Trunk(parts) => Box::new(merged(trunk_chunks(parts)).into_iter()),
             Output::Layer { index, record_bytes, spans, targets } => {
                 let layer = source.experts[*index].as_ref();
-                layer.map_or_else(Vec::new, |layer| {
+                let chunks = layer.map_or_else(Vec::new, |layer| {
                     layer_chunks(source, layer, *record_bytes, spans, targets)
-                })
+                });
+                Box::new(chunks.into_iter())
+            }
+            Output::Rows(name) => {
+                Box::new(source.row_tables.get(name).into_iter().flat_map(rows::chunks))
             }
         }
     }

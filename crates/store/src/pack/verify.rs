@@ -67,6 +67,12 @@ pub fn verify(
             check(format!("layer {layer}, expert {expert}"), extent, expected)?;
         }
     }
+    for (name, sums) in &pack.rows {
+        let Some(table) = checkpoint.row_tables.get(name) else { continue };
+        for ((first, extent), &expected) in table.runs().zip(sums) {
+            check(format!("{name}, rows from {first} on"), extent, expected)?;
+        }
+    }
     for (name, expected) in &pack.copied {
         let path = files::find(&checkpoint.root, name)?;
         let path = path.unwrap_or_else(|| checkpoint.root.join(name));

@@ -15,7 +15,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::format::Encoding;
+use kernels::format::{Matrix, decode_row};
 
 use self::cache::RowCache;
 use self::shared::Shared;
@@ -27,6 +27,9 @@ use crate::record::block_bytes;
 
 /// Reads in flight: drives serve single blocks in parallel.
 const QUEUE_DEPTH: usize = 64;
+
+/// Pieces of a row, a read each: packed values, scales, biases.
+const PLANES_MAX: usize = 3;
 
 /// How a store of rows is opened.
 pub struct RowOptions {
@@ -112,8 +115,6 @@ impl RowCounters {
 pub struct RowStore {
     shared: Arc<Shared>,
     storage: Box<dyn Storage>,
-    encoding: Encoding,
-    columns: usize,
 }
 
 /// Rows that were asked for. Dropped, those whose reads have not begun are not read.
@@ -128,6 +129,7 @@ pub struct Rows {
     numbers: Vec<u64>,
     bytes: Vec<u8>,
     row_bytes: usize,
+    shared: Arc<Shared>,
 }
 
 impl Rows {
@@ -138,6 +140,22 @@ impl Rows {
     pub fn row(&self, number: u64) -> &[u8] {
         let place = self.numbers.binary_search(&number).expect("a row that was asked for");
         &self.bytes[place * self.row_bytes..(place + 1) * self.row_bytes]
+    }
+
+    /// The values of a row, as many as `out` takes: all of them.
+    ///
+    /// # Panics
+    /// As [`Rows::row`].
+    pub fn decode(&self, number: u64, out: &mut [f32]) {
+        let RowTable { encoding, shared, .. } = self.shared.table();
+        let [weight, scales, _] = encoding.plane_bytes(1, out.len());
+        let (weight, rest) = self.row(number).split_at(weight);
+        let (scales, biases) = match shared.is_empty() {
+            true => rest.split_at(scales),
+            false => (&shared[..], rest),
+        };
+        let matrix = Matrix::new(*encoding, 1, out.len(), weight, scales, biases);
+        decode_row(&matrix.expect("a row is whole"), 0, out);
     }
 }
 
@@ -152,8 +170,8 @@ impl RowStore {
         mut options: RowOptions,
     ) -> Result<Self, StoreError> {
         let mut used = vec![false; files.len()];
-        for part in &table.parts {
-            used[part.extent.file.0 as usize] = true;
+        for file in table.files() {
+            used[file.0 as usize] = true;
         }
         let files = FileSet::open(files, &used, options.direct, options.drop_behind)
             .map_err(|(path, cause)| StoreError::Open { path, cause: cause.to_string() })?;
@@ -176,13 +194,13 @@ impl RowStore {
         let engine = options.io.name();
         let storage =
             started.map_err(|cause| StoreError::Engine { engine, cause: cause.to_string() })?;
-        Ok(Self { shared, storage, encoding: table.encoding, columns: table.columns })
+        Ok(Self { shared, storage })
     }
 
     /// Bytes that a store of rows of `row_bytes` holds, with its cache, while a batch of `rows` rows is on its way.
     pub fn required_bytes(row_bytes: usize, cache_bytes: u64, rows: usize) -> u64 {
         let arena = SlotArena::bytes_for(QUEUE_DEPTH, slot_bytes(row_bytes)) as u64;
-        let batch = rows * (row_bytes + size_of::<u64>() + shared::READ_BYTES);
+        let batch = rows * (row_bytes + size_of::<u64>() + PLANES_MAX * shared::READ_BYTES);
         arena + cache_bytes + batch as u64
     }
 
@@ -193,12 +211,7 @@ impl RowStore {
 
     /// Values of a row.
     pub fn columns(&self) -> usize {
-        self.columns
-    }
-
-    /// Encoding of the values.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
+        self.shared.table().columns
     }
 
     /// Begins to bring rows, in any order and as often as they come. A row that does not exist is an error of
@@ -217,7 +230,8 @@ impl RowStore {
     pub fn wait(&self, ticket: Ticket) -> Result<Rows, StoreError> {
         let begun = Instant::now();
         let (numbers, bytes) = self.shared.wait(ticket.number, begun)?;
-        Ok(Rows { numbers, bytes, row_bytes: self.shared.row_bytes() })
+        let shared = Arc::clone(&self.shared);
+        Ok(Rows { numbers, bytes, row_bytes: shared.row_bytes(), shared })
     }
 
     /// Everything counted since the store was opened.

@@ -13,18 +13,20 @@ use crate::StoreError;
 use crate::arena::SlotArena;
 use crate::cache::ReadCause;
 use crate::cache::verdict::{Verdict, judge};
-use crate::format::{FileId, RowTable};
+use crate::format::{Extent, FileId, RowTable};
 use crate::io::{CompletionSink, FileSet, Outcome, Priority, ReadRequest};
 use crate::record::block_bytes;
 
 /// Bytes that a read takes while it waits.
 pub(super) const READ_BYTES: usize = size_of::<PlannedRead>();
 
-/// One read: rows of one batch that lie together.
+/// One read: rows of one batch that lie together, or a piece of each of them.
 #[derive(Clone, Copy)]
 struct PlannedRead {
     /// Whose rows.
     fetch: u64,
+    /// Which piece.
+    piece: usize,
     file: FileId,
     offset: u64,
     length: usize,
@@ -38,6 +40,8 @@ struct Fetch {
     /// Ascending.
     rows: Vec<u64>,
     bytes: Vec<u8>,
+    /// Of each row, pieces that have not come.
+    missing: Vec<u8>,
     /// Reads that wait or are on their way.
     open: usize,
     error: Option<StoreError>,
@@ -89,6 +93,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn table(&self) -> &RowTable {
+        &self.table
+    }
+
     pub(super) fn row_bytes(&self) -> usize {
         self.table.row_bytes()
     }
@@ -105,6 +113,7 @@ impl Shared {
         distinct.dedup();
         let mut fetch = Fetch {
             bytes: vec![0; distinct.len() * row_bytes],
+            missing: vec![0; distinct.len()],
             rows: distinct,
             open: 0,
             error: None,
@@ -120,16 +129,43 @@ impl Shared {
             state.fetches.insert(number, fetch);
             return number;
         }
-        let mut last: Option<PlannedRead> = None;
-        for (index, (&row, bytes)) in
-            fetch.rows.iter().zip(fetch.bytes.chunks_exact_mut(row_bytes)).enumerate()
-        {
-            if let Some(found) = state.cache.find(row) {
-                bytes.copy_from_slice(found);
-                state.counters.hits += 1;
-                continue;
+        let pieces = self.table.pieces();
+        for (index, bytes) in fetch.bytes.chunks_exact_mut(row_bytes).enumerate() {
+            match state.cache.find(fetch.rows[index]) {
+                Some(found) => {
+                    bytes.copy_from_slice(found);
+                    state.counters.hits += 1;
+                }
+                None => fetch.missing[index] = pieces as u8,
             }
-            let place = self.table.place(row).expect("the row exists");
+        }
+        for piece in 0..pieces {
+            self.plan(number, &fetch, piece, &mut state.waiting);
+        }
+        fetch.open = state.waiting.iter().filter(|read| read.fetch == number).count();
+        state.fetches.insert(number, fetch);
+        for slot in 0..self.arena.slots() {
+            if state.flying[slot].is_none() {
+                let Some(request) = self.begin_next(&mut state, slot) else { break };
+                requests.push(request);
+            }
+        }
+        number
+    }
+
+    /// Where a piece of a row lies, and how many of the row's bytes are before it.
+    fn place(&self, row: u64, piece: usize) -> (Extent, usize) {
+        let mut places = self.table.places(row).expect("the row exists");
+        let before = places.by_ref().take(piece).map(|place| place.length as usize).sum();
+        (places.next().expect("a piece of the row"), before)
+    }
+
+    /// Adds the reads of a piece of each row that is missing; what lies together is read together.
+    fn plan(&self, number: u64, fetch: &Fetch, piece: usize, waiting: &mut VecDeque<PlannedRead>) {
+        let mut last: Option<PlannedRead> = None;
+        let missing = fetch.rows.iter().zip(&fetch.missing).enumerate();
+        for (index, (&row, _)) in missing.filter(|(_, (_, missing))| **missing > 0) {
+            let (place, _) = self.place(row, piece);
             let end = (place.offset + place.length).next_multiple_of(block_bytes());
             if let Some(read) = &mut last
                 && read.file == place.file
@@ -142,11 +178,12 @@ impl Shared {
                 read.length = (end - read.offset) as usize;
                 continue;
             }
-            state.waiting.extend(last.take());
+            waiting.extend(last.take());
             let offset = place.offset / block_bytes() * block_bytes();
             let length = (end - offset) as usize;
             last = Some(PlannedRead {
                 fetch: number,
+                piece,
                 file: place.file,
                 offset,
                 length,
@@ -154,16 +191,7 @@ impl Shared {
                 count: 1,
             });
         }
-        state.waiting.extend(last);
-        fetch.open = state.waiting.iter().filter(|read| read.fetch == number).count();
-        state.fetches.insert(number, fetch);
-        for slot in 0..self.arena.slots() {
-            if state.flying[slot].is_none() {
-                let Some(request) = self.begin_next(&mut state, slot) else { break };
-                requests.push(request);
-            }
-        }
-        number
+        waiting.extend(last);
     }
 
     /// Begins the next read that waits, in a free slot.
@@ -246,11 +274,16 @@ impl Shared {
                     let reader = self.arena.reader(slot).expect("a slot whose read has ended");
                     for index in read.first..read.first + read.count {
                         let row = fetch.rows[index];
-                        let place = self.table.place(row).expect("the row exists");
-                        let start = (place.offset - read.offset) as usize;
-                        let found = &reader.bytes()[start..start + row_bytes];
-                        fetch.bytes[index * row_bytes..][..row_bytes].copy_from_slice(found);
-                        state.cache.keep(row, found);
+                        let (place, before) = self.place(row, read.piece);
+                        let (start, length) =
+                            ((place.offset - read.offset) as usize, place.length as usize);
+                        let bytes = &mut fetch.bytes[index * row_bytes..][..row_bytes];
+                        let found = &reader.bytes()[start..start + length];
+                        bytes[before..before + length].copy_from_slice(found);
+                        fetch.missing[index] -= 1;
+                        if fetch.missing[index] == 0 {
+                            state.cache.keep(row, bytes);
+                        }
                     }
                 }
                 Some(cause) => {

@@ -85,7 +85,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
     let fingerprint = XxHash3_64::oneshot(format!("{}{}", model.config, model.recipe).as_bytes());
     let manifest = Manifest {
         format: FORMAT.to_owned(),
-        version: manifest::version(&tensors, &layers),
+        version: manifest::version(&tensors, &layers, &[]),
         source: Source { kind: "synthetic".to_owned(), fingerprint: Hex(fingerprint) },
         norms_are_zero_centred: false,
         recipe: json!({ "synthetic": model.recipe }),
@@ -97,6 +97,7 @@ pub(super) fn lay_out(model: &GeneratedModel) -> Result<Output, GenerateError> {
         unused: Vec::new(),
         config: model.config.clone(),
         tensors,
+        row_tables: Vec::new(),
     };
     Ok(Output { files, jobs, finish: finish(manifest, trunk_parts) })
 }

@@ -36,11 +36,21 @@ fn table(folder: &Path) -> (Vec<CheckpointFile>, RowTable) {
         let (modified_ns, changed_ns, header_checksum) = (0, 0, 0);
         files.push(CheckpointFile { path, length, modified_ns, changed_ns, header_checksum });
         let extent = Extent { file: FileId(index as u32), offset, length: rows * ROW_BYTES };
-        parts.push(RowPart { first, extent });
+        parts.push(RowPart { first, extent, scales_biases: None });
         first += rows;
     }
     let encoding = Encoding::Float(FloatType::Bf16);
-    (files, RowTable { rows: ROWS, columns: COLUMNS, encoding, parts })
+    (
+        files,
+        RowTable {
+            rows: ROWS,
+            columns: COLUMNS,
+            encoding,
+            parts,
+            shared: Vec::new(),
+            paged: false,
+        },
+    )
 }
 
 fn expected(row: u64) -> Vec<u8> {
@@ -134,7 +144,8 @@ fn parts_of_one_file_lie_in_any_order() {
         offset,
         length: rows * ROW_BYTES,
     });
-    table.parts = vec![RowPart { first: 0, extent: first }, RowPart { first: 40, extent: second }];
+    let part = |first, extent| RowPart { first, extent, scales_biases: None };
+    table.parts = vec![part(0, first), part(40, second)];
     table.rows = 80;
     let store = RowStore::open(&files, &table, RowOptions::default()).unwrap();
     let all: Vec<u64> = (0..80).collect();
@@ -144,6 +155,68 @@ fn parts_of_one_file_lie_in_any_order() {
         let expected: Vec<u8> = (start..start + ROW_BYTES).map(|at| byte_at(0, at)).collect();
         assert_eq!(found.row(row), expected, "row {row}");
     }
+}
+
+/// Rows of MLX lie in three places: they come as one, also from the cache and where a disk fails.
+#[test]
+fn rows_of_three_planes_are_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, mut table) = table(folder.path());
+    let encoding = Encoding::Affine { bits: 4, group: 32, scale: FloatType::Bf16 };
+    let rows = 150;
+    (table.rows, table.columns, table.encoding) = (2 * rows, 160, encoding);
+    // Of each part: file and offset of values, scales and biases.
+    let places = [[(0, 3), (1, 40), (0, 29_000)], [(1, 5_001), (1, 3_301), (0, 26_001)]];
+    let lengths = [80, 10, 10];
+    let part = |index: usize| {
+        let [values, scales, biases] = [0, 1, 2].map(|plane| {
+            let ((file, offset), length) = (places[index][plane], rows * lengths[plane]);
+            Extent { file: FileId(file), offset, length }
+        });
+        let first = index as u64 * rows;
+        RowPart { first, extent: values, scales_biases: Some((scales, biases)) }
+    };
+    table.parts = vec![part(0), part(1)];
+    let expected = |row: u64| -> Vec<u8> {
+        let planes = places[(row / rows) as usize].into_iter().zip(lengths);
+        let bytes = planes.flat_map(|((file, offset), length)| {
+            let start = offset + row % rows * length;
+            (start..start + length).map(move |at| byte_at(file as usize, at))
+        });
+        bytes.collect()
+    };
+    let all: Vec<u64> = (0..2 * rows).collect();
+    for cache_bytes in [0, 1 << 20] {
+        let options = RowOptions { cache_bytes, ..RowOptions::default() };
+        let store = RowStore::open(&files, &table, options).unwrap();
+        for batch in [&[7_u64, 8, 149, 150, 299][..], &all, &all[100..200]] {
+            let found = store.wait(store.ask(batch)).unwrap();
+            batch.iter().for_each(|&row| assert_eq!(found.row(row), expected(row), "row {row}"));
+        }
+        let counters = store.counters();
+        assert_eq!(counters.hits, if cache_bytes == 0 { 0 } else { 105 });
+        assert_eq!(counters.distinct, 405);
+    }
+    let (mut failed, mut served) = (0, 0);
+    for seed in 0..40 {
+        let rates = FaultRates { error: 20, short: 60, ..FaultRates::default() };
+        let storage = Some(Box::new(Simulator::new(rates.plan(seed), seed)) as _);
+        let options = RowOptions { storage, cache_bytes: 4000, ..RowOptions::default() };
+        let store = RowStore::open(&files, &table, options).unwrap();
+        let mut random = SplitMix64(seed);
+        for _ in 0..8 {
+            let batch: Vec<u64> = (0..6).map(|_| random.next_u64() % (2 * rows)).collect();
+            match store.wait(store.ask(&batch)) {
+                Ok(found) => {
+                    served += 1;
+                    batch.iter().for_each(|&row| assert_eq!(found.row(row), expected(row)));
+                }
+                Err(StoreError::Row { .. }) => failed += 1,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+    assert!(failed > 20 && served > 60, "{failed} failed, {served} served");
 }
 
 #[test]

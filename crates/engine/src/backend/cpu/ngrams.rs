@@ -1,7 +1,6 @@
 //! Layers of hashed n-grams on the CPU: rows are asked for as soon as a batch begins, and mixed into the streams when
 //! their layer runs.
 
-use kernels::format::{Matrix, decode_row};
 use store::LayerId;
 use store::rows::{RowCounters, RowStore, Ticket};
 
@@ -116,14 +115,10 @@ impl CpuBackend {
             None => source.store.ask(&source.wanted),
         };
         let rows = source.store.wait(ticket)?;
-        let (encoding, columns) = (source.store.encoding(), source.store.columns());
+        let columns = source.store.columns();
         let out = self.registers.get_mut(Register::Rows);
         let wanted = &source.wanted;
-        self.compute.each_row(out, columns, |index, out| {
-            let bytes = rows.row(wanted[index]);
-            let matrix = Matrix::new(encoding, 1, columns, bytes, &[], &[]);
-            decode_row(&matrix.expect("a row is whole"), 0, out);
-        });
+        self.compute.each_row(out, columns, |index, out| rows.decode(wanted[index], out));
         Ok(())
     }
 

@@ -7,7 +7,6 @@
 
 use cuda::launch::{self, NgramMix, NgramValues};
 use cuda::{CudaError, Device, PinnedBuffer};
-use kernels::format::{Encoding, Matrix, decode_row};
 use store::LayerId;
 use store::rows::{RowCounters, RowStore, Rows, Ticket};
 
@@ -95,15 +94,14 @@ fn find_rows(
 /// Decodes rows to pinned memory, one after the other from value `start` on.
 fn leave_rows(
     rows: &Rows,
-    (encoding, columns): (Encoding, usize),
+    columns: usize,
     wanted: &[u64],
     pinned: &PinnedBuffer<f32>,
     start: usize,
 ) {
     let mut row = vec![0.0; columns];
     for (index, &number) in wanted.iter().enumerate() {
-        let matrix = Matrix::new(encoding, 1, columns, rows.row(number), &[], &[]);
-        decode_row(&matrix.expect("a row is whole"), 0, &mut row);
+        rows.decode(number, &mut row);
         pinned.hand_over(start + index * columns, row.iter().copied());
     }
 }
@@ -187,11 +185,11 @@ impl Ngrams {
             }
             let ticket = source.ticket.take().unwrap_or_else(|| source.store.ask(&source.wanted));
             let rows = source.store.wait(ticket)?;
-            let (encoding, columns) = (source.store.encoding(), source.store.columns());
+            let columns = source.store.columns();
             let start = place * self.layer_values;
             let threads = (source.wanted.len() / THREAD_ROWS).clamp(1, THREADS_MAX);
             if threads == 1 {
-                leave_rows(&rows, (encoding, columns), &source.wanted, &self.pinned, start);
+                leave_rows(&rows, columns, &source.wanted, &self.pinned, start);
             } else {
                 let each = source.wanted.len().div_ceil(threads);
                 std::thread::scope(|scope| {
@@ -199,7 +197,7 @@ impl Ngrams {
                         let (rows, pinned) = (&rows, &self.pinned);
                         let start = start + part * each * columns;
                         scope.spawn(move || {
-                            leave_rows(rows, (encoding, columns), wanted, pinned, start);
+                            leave_rows(rows, columns, wanted, pinned, start);
                         });
                     }
                 });

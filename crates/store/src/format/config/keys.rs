@@ -6,6 +6,7 @@
 //! here cannot be read.
 
 use super::Family;
+pub use super::groups::twins;
 pub use super::key::{Absent, AnyKey, Effect, Key, Null, Place};
 use super::kind::{
     AnyOf, Empty, Flag, Last, ListOf, Nothing, Number, Object, Off, On, OneOf, Only, Owners, Size,
@@ -454,6 +455,15 @@ keys! {
     NGRAM_SEED: Size = "seed", Place::Text, Null::Absent, Effect::Answer,
         Absent::Is("1234"), Size(0..=1 << 62),
         "seed of the hash of n-grams; published configurations do not have it.";
+    NGRAM_MULTIPLIERS: Sizes = "ngram_multipliers", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("computed"), Sizes(1..=u64::MAX),
+        "what the hash of n-grams multiplies tokens with (GGUF); other numbers than the computed ones are refused.";
+    NGRAM_HEAD_SIZES: Sizes = "ngram_head_sizes", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("computed"), Sizes(1..=u64::MAX),
+        "the same of the rows of each head (GGUF).";
+    NGRAM_HEAD_OFFSETS: Sizes = "ngram_head_offsets", Place::Text, Null::Absent, Effect::Tensors,
+        Absent::Means("computed"), Sizes(0..=u64::MAX),
+        "the same of the number of each head's first row (GGUF).";
     NGRAM_EOS_TOKEN_ID: Tokens = "eos_token_id", Place::Text, Null::Absent, Effect::Answer,
         Absent::Means("refused where n-grams are hashed"), Tokens,
         "the token before which the hash of n-grams does not look.";
@@ -567,33 +577,4 @@ keys! {
     GENERATION_EOS_TOKEN_ID: Tokens = "eos_token_id", Place::Generation, Null::Absent, Effect::Answer,
         Absent::Means("as config.json"), Tokens,
         "tokens that end an answer.";
-}
-
-/// Keys of one meaning: where a file has both, they have one value.
-pub fn twins() -> Vec<[Box<dyn AnyKey>; 2]> {
-    vec![
-        [Box::new(ROPE_TYPE), Box::new(ROPE_KIND)],
-        [Box::new(NUM_EXPERTS_PER_TOK), Box::new(EXPERTS_PER_TOKEN)],
-        [Box::new(NUM_EXPERTS_PER_TOK), Box::new(NUM_EXPERTS_PER_TOKEN)],
-        [Box::new(INNER_ROPE_THETA), Box::new(ROPE_THETA)],
-        [Box::new(INNER_ROTARY_FACTOR), Box::new(ROTARY_FACTOR)],
-        [Box::new(NUM_EXPERTS), Box::new(NUM_LOCAL_EXPERTS)],
-        [Box::new(NUM_EXPERTS), Box::new(N_ROUTED_EXPERTS)],
-        [Box::new(NUM_LOCAL_EXPERTS), Box::new(N_ROUTED_EXPERTS)],
-        [Box::new(PLE_CONV_KERNEL_SIZE), Box::new(PLE_CONV_KERNEL)],
-    ]
-}
-
-/// Keys of `rope_parameters` and `rope_scaling` that mean nothing unless the rotation is stretched.
-pub(super) fn stretching() -> Vec<Box<dyn AnyKey>> {
-    vec![
-        Box::new(ROPE_FACTOR),
-        Box::new(ROPE_ORIGINAL),
-        Box::new(ROPE_BETA_FAST),
-        Box::new(ROPE_BETA_SLOW),
-        Box::new(ROPE_TRUNCATE),
-        Box::new(ROPE_ATTENTION_FACTOR),
-        Box::new(ROPE_MSCALE),
-        Box::new(ROPE_MSCALE_ALL),
-    ]
 }

@@ -7,6 +7,7 @@
 
 mod dimensions;
 mod family;
+mod groups;
 mod key;
 pub mod keys;
 pub mod kind;
@@ -361,7 +362,8 @@ impl Configuration {
             let found = "has no rope_theta, so that it does not say what it means";
             return Err(self.invalid(&keys::ROPE_PARAMETERS, found));
         }
-        let stretches = keys::stretching().into_iter().find(|key| !self.values(&**key).is_empty());
+        let stretches =
+            groups::stretching().into_iter().find(|key| !self.values(&**key).is_empty());
         match (kind, stretches) {
             (None | Some("default"), Some(key)) => {
                 let found = "means nothing where the rotation has no type that stretches it";

@@ -6,6 +6,7 @@
 
 mod compressed;
 mod delta;
+mod flash_next;
 pub(super) mod gemma;
 mod kimi;
 mod latent;
@@ -15,7 +16,8 @@ use serde_json::{Map, Value, json};
 
 use super::metadata::Metadata;
 use super::names::{
-    CHOSEN_ROWS, DEEPSEEK, DEEPSEEK_V4, GEMMA, GLM, GPT_OSS, KIMI_LINEAR, MINIMAX, QWEN3_NEXT,
+    CHOSEN_ROWS, DEEPSEEK, DEEPSEEK_V4, FLASH_NEXT, GEMMA, GLM, GPT_OSS, KIMI_LINEAR, MINIMAX,
+    QWEN3_NEXT,
 };
 use crate::format::config::keys::{self, Key};
 use crate::format::error::FormatError;
@@ -39,9 +41,9 @@ pub(super) struct Architecture {
     pub(super) name: &'static str,
     family: Family,
     /// Name of the norm before the experts.
-    second_norm: &'static str,
+    pub(super) second_norm: &'static str,
     /// Names of tensors that it has besides, or that mean something else in it.
-    own: &'static [(&'static str, &'static str)],
+    pub(super) own: &'static [(&'static str, &'static str)],
     /// How value heads of the delta rule are ordered, if it has any.
     heads: ValueHeads,
 }
@@ -58,7 +60,7 @@ enum ValueHeads {
 }
 
 /// Every architecture that is read.
-const ARCHITECTURES: [Architecture; 12] = [
+const ARCHITECTURES: [Architecture; 13] = [
     Architecture {
         name: "qwen3moe",
         family: Family::Qwen3Moe,
@@ -143,15 +145,25 @@ const ARCHITECTURES: [Architecture; 12] = [
         own: &KIMI_LINEAR,
         heads: ValueHeads::None,
     },
+    Architecture {
+        name: "qwen4exp",
+        family: Family::Qwen4Exp,
+        second_norm: "post_attention_norm.weight",
+        own: &FLASH_NEXT,
+        heads: ValueHeads::Tiled,
+    },
 ];
 const SUPPORTED: &str = "supported are qwen35moe (Qwen3.5-MoE, Qwen3.6-MoE), qwen3next (Qwen3-Next), qwen3moe \
      (Qwen3-MoE), gpt-oss, deepseek2 (DeepSeek-V3, Kimi-K2, GLM-4.7-Flash), deepseek32 (DeepSeek-V3.2), glm-dsa \
      (GLM-5), deepseek4 (DeepSeek-V4), glm4moe (GLM-4.5 to GLM-4.7), minimax-m2 (MiniMax-M2), gemma4 (Gemma-4 \
-     26B-A4B) and kimi-linear (Kimi-Linear)";
+     26B-A4B), kimi-linear (Kimi-Linear) and qwen4exp (Qwen3.8-Flash-Next)";
 
 /// Families of latent attention.
 const LATENT: [Family; 4] =
     [Family::DeepseekV3, Family::DeepseekV32, Family::GlmMoeDsa, Family::KimiLinear];
+
+/// Families whose queries have gates, and a quarter of whose heads is rotated.
+const GATED: [Family; 3] = [Family::Qwen35Moe, Family::Qwen3Next, Family::Qwen4Exp];
 
 /// Families whose blocks beyond the trunk are ordinary layers of attention and experts.
 const HEADS: [Family; 3] = [Family::Qwen35Moe, Family::Qwen3Next, Family::Glm4Moe];
@@ -214,8 +226,8 @@ const WITHOUT_EFFECT_ON_GEMMA: [(&str, &[f64]); 2] =
 /// What the keys of a file say about its model.
 pub(super) struct Described {
     pub(super) config: Configuration,
-    pub(super) second_norm: &'static str,
-    pub(super) own: &'static [(&'static str, &'static str)],
+    /// The architecture.
+    pub(super) known: Architecture,
     /// Layers of the trunk.
     pub(super) trunk: usize,
     /// Blocks beyond the trunk.
@@ -228,6 +240,8 @@ pub(super) struct Described {
     pub(super) fused_rows: [usize; 3],
     /// Whether factors of frequencies were read with the keys.
     pub(super) factors: bool,
+    /// The layer that looks rows of n-grams up.
+    pub(super) ngrams: Option<usize>,
 }
 
 /// Entries of the configuration while they are gathered.
@@ -294,6 +308,8 @@ pub(super) struct Found<'a> {
     pub(super) turning: Option<(usize, usize)>,
     /// The blocks with an indexer over latent rows.
     pub(super) indexed: &'a [usize],
+    /// Rows of the table of n-grams.
+    pub(super) ngram_rows: Option<usize>,
 }
 
 /// Reads the keys.
@@ -329,7 +345,7 @@ pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Describe
         entries.number(&keys::ROPE_THETA, "rope.freq_base")?;
     }
     entries.json.insert(keys::TIE_WORD_EMBEDDINGS.name().to_owned(), (!found.own_head).into());
-    if matches!(known.family, Family::Qwen3Moe | Family::Qwen3Next) {
+    if matches!(known.family, Family::Qwen3Moe | Family::Qwen3Next | Family::Qwen4Exp) {
         // The runtime of this format divides whether the key is there or not.
         let key = entries.key("expert_weights_norm");
         let normalised = entries.metadata.flag(&key)?.unwrap_or(true);
@@ -352,6 +368,10 @@ pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Describe
         ValueHeads::None => vec![false; trunk],
         heads => delta::enter(&mut entries, heads, trunk, trunk + further)?,
     };
+    let ngrams = match known.family {
+        Family::Qwen4Exp => Some(flash_next::enter(&mut entries, found, &linear, trunk + further)?),
+        _ => None,
+    };
     let own = [Family::DeepseekV4, Family::Glm4Moe, Family::MinimaxM2, Family::Gemma4];
     if !own.contains(&known.family) && !LATENT.contains(&known.family) {
         rotation(&mut entries, known.family)?;
@@ -359,9 +379,8 @@ pub(super) fn describe(metadata: &Metadata, found: Found<'_>) -> Result<Describe
     let Entries { json, names, .. } = entries;
     let config = Configuration::from_keys(metadata.path(), json.into(), names)?;
     let fused_rows = fused_rows(&config, known.family)?;
-    let Architecture { second_norm, own, .. } = known;
     let factors = found.turning.is_some();
-    Ok(Described { config, second_norm, own, trunk, further, heads, linear, fused_rows, factors })
+    Ok(Described { config, known, trunk, further, heads, linear, fused_rows, factors, ngrams })
 }
 
 /// Whether a file says that it is of Gemma-4.
@@ -491,7 +510,7 @@ fn rotation(entries: &mut Entries<'_>, family: Family) -> Result<(), FormatError
     let key = entries.key("rope.dimension_count");
     let Some(rotated) = entries.metadata.unsigned(&key)? else {
         // The format rotates whole heads then, and config.json of these families a quarter of them.
-        let in_part = [Family::Qwen35Moe, Family::Qwen3Next].contains(&family);
+        let in_part = GATED.contains(&family);
         return if in_part { Err(entries.metadata.invalid(&key, "missing")) } else { Ok(()) };
     };
     let factor = rotated as f64 / head.max(1) as f64;
@@ -555,10 +574,7 @@ fn fused_rows(config: &Configuration, family: Family) -> Result<[usize; 3], Form
         return Ok([0; 3]);
     }
     let head = config.required(&keys::HEAD_DIM)?;
-    let gates = match family {
-        Family::Qwen35Moe | Family::Qwen3Next => 2,
-        _ => 1,
-    };
+    let gates = if GATED.contains(&family) { 2 } else { 1 };
     let queries = config.required(&keys::NUM_ATTENTION_HEADS)? * head * gates;
     let others = config.required(&keys::NUM_KEY_VALUE_HEADS)? * head;
     Ok([queries, others, others])

@@ -139,8 +139,10 @@ pub(super) fn open(place: &Place<'_>) -> Result<Checkpoint, FormatError> {
     };
     let indexed: Vec<usize> =
         tensors.iter().filter_map(|(_, tensor)| indexer(&tensor.name)).collect();
+    let table = tensors.iter().find(|(_, tensor)| tensor.name == names::NGRAM_ROWS);
     let found = Found {
         rows,
+        ngram_rows: table.and_then(|(_, tensor)| tensor.shape.first().copied()),
         own_head: has("output.weight"),
         head_norms: has("blk.0.attn_q_norm.weight"),
         biases: has("blk.0.attn_q.bias"),
@@ -193,9 +195,10 @@ fn translate<'a>(
         trunk: described.trunk,
         further: described.further,
         heads: described.heads,
-        second_norm: described.second_norm,
-        own: described.own,
+        second_norm: described.known.second_norm,
+        own: described.known.own,
         linear: &described.linear,
+        ngrams: described.ngrams,
     };
     let (mut raw, mut skipped) = (Vec::with_capacity(tensors.len()), Vec::new());
     let drafts: HashSet<usize> =

@@ -3,6 +3,8 @@
 //! A name alone does not say everything: `attn_qkv` is the input of the delta rule in one layer and query, key and
 //! value together in another. The kinds of layers come from the keys, never from the names that are there.
 
+use crate::format::rows::NGRAM_TABLE;
+
 /// What a tensor is, of a layer or of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -187,11 +189,39 @@ pub(super) const DEEPSEEK_V4: [(&str, &str); 26] = [
     ("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
 ];
 
-/// What DeepSeek-V4 has outside of layers: how the streams become one.
-const HEAD_OF_STREAMS: [(&str, &str); 3] = [
+/// What Qwen3.8-Flash-Next has besides.
+pub(super) const FLASH_NEXT: [(&str, &str); 18] = [
+    ("hc_attn_norm.weight", "attn_hyper_connection.hc_norm"),
+    ("hc_attn_down.weight", "attn_hyper_connection.input_mix_weight_down"),
+    ("hc_attn_up.weight", "attn_hyper_connection.input_mix_weight_up"),
+    ("hc_attn_inject.weight", "attn_hyper_connection.block_inject_weight"),
+    ("hc_ffn_norm.weight", "mlp_hyper_connection.hc_norm"),
+    ("hc_ffn_down.weight", "mlp_hyper_connection.input_mix_weight_down"),
+    ("hc_ffn_up.weight", "mlp_hyper_connection.input_mix_weight_up"),
+    ("hc_ffn_inject.weight", "mlp_hyper_connection.block_inject_weight"),
+    ("indexer.q_proj.weight", "self_attn.indexer.q_proj"),
+    ("indexer.k_proj.weight", "self_attn.indexer.k_proj"),
+    ("indexer.q_norm.weight", "self_attn.indexer.q_layernorm"),
+    ("indexer.k_norm.weight", "self_attn.indexer.k_layernorm"),
+    ("ple_key.weight", "ple.key_proj"),
+    ("ple_value.weight", "ple.value_proj"),
+    ("ple_norm_key.weight", "ple.norm_key"),
+    ("ple_norm_query.weight", "ple.norm_query"),
+    ("ple_norm_conv.weight", "ple.norm_conv"),
+    ("ple_conv1d.weight", "ple.conv1d"),
+];
+
+/// The table of rows of n-grams.
+pub(super) const NGRAM_ROWS: &str = "per_layer_token_embd.weight";
+
+/// What DeepSeek-V4 and Qwen3.8-Flash-Next have outside of layers: how the streams become one.
+const HEAD_OF_STREAMS: [(&str, &str); 6] = [
     ("output_hc_fn.weight", "hc_head.fn"),
     ("output_hc_base.weight", "hc_head.base"),
     ("output_hc_scale.weight", "hc_head.gain"),
+    ("output_hc_norm.weight", "hyper_connection_mixer.hc_norm"),
+    ("output_hc_down.weight", "hyper_connection_mixer.input_mix_weight_down"),
+    ("output_hc_up.weight", "hyper_connection_mixer.input_mix_weight_up"),
 ];
 
 /// What a block beyond the trunk has besides, where it is a head as an ordinary layer is (`format/head.rs`).
@@ -218,6 +248,8 @@ pub(super) struct Layers<'a> {
     pub(super) own: &'a [(&'a str, &'a str)],
     /// For each layer of the trunk, whether the delta rule mixes its tokens.
     pub(super) linear: &'a [bool],
+    /// The layer that looks rows of n-grams up.
+    pub(super) ngrams: Option<usize>,
 }
 
 /// The block of a tensor that only a block which predicts further tokens has.
@@ -248,6 +280,9 @@ impl Layers<'_> {
             "output.weight" => return canonical("lm_head"),
             _ if name.starts_with("v.") || name.starts_with("mm.") => return Meaning::Skipped,
             _ => {}
+        }
+        if let Some(layer) = self.ngrams.filter(|_| name == NGRAM_ROWS) {
+            return Meaning::Canonical(format!("layers.{layer}.{NGRAM_TABLE}"));
         }
         if let Some((_, ours)) = HEAD_OF_STREAMS.iter().find(|(theirs, _)| *theirs == name) {
             return canonical(ours);
@@ -298,7 +333,7 @@ fn lone_expert(rest: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEEPSEEK_V4, GPT_OSS, Layers, Meaning};
+    use super::{DEEPSEEK_V4, GPT_OSS, Layers, Meaning, NGRAM_ROWS, NGRAM_TABLE};
 
     #[test]
     fn one_name_means_what_the_kind_of_its_layer_says() {
@@ -309,6 +344,7 @@ mod tests {
             second_norm: "post_attention_norm.weight",
             own: &[],
             linear: &[true, false],
+            ngrams: Some(1),
         };
         let canonical = |name: &str| Meaning::Canonical(name.to_owned());
         for (name, expected) in [
@@ -325,6 +361,7 @@ mod tests {
             ("blk.1.ffn_gate_inp.weight", canonical("layers.1.mlp.gate")),
             ("v.blk.0.attn_q.weight", Meaning::Skipped),
             ("rope_freqs.weight", Meaning::Unknown),
+            (NGRAM_ROWS, canonical(&format!("layers.1.{NGRAM_TABLE}"))),
         ] {
             assert_eq!(layers.meaning(name), expected, "{name}");
         }

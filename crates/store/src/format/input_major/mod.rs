@@ -112,11 +112,6 @@ impl Checkpoint {
         self.input_majors.0.get(&(codes.file, codes.offset))
     }
 
-    /// Whether any matrix lies inputs before outputs.
-    pub(crate) fn lies_input_major(&self) -> bool {
-        !self.input_majors.0.is_empty()
-    }
-
     /// The checkpoint, if it can be read where it lies.
     ///
     /// # Errors

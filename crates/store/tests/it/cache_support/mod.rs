@@ -75,6 +75,7 @@ pub(crate) fn checkpoint_with_checksums(
         recipe: serde_json::Value::Null,
         requantised: Vec::new(),
         trunk: Vec::new(),
+        rows: Vec::new(),
         records: (0..layers).map(sums).collect(),
         copied: Vec::new(),
     });

@@ -553,6 +553,7 @@ pub(crate) fn run(seed: u64) {
     let copy = 2.0 * size as f64 / copied / 1e3;
     println!("copy within device memory: {copy:.0} GB/s read and written");
     bench.blocks_table(copy, &pinned);
+    bench.several_blocks_table();
     bench.planes_table(copy, &pinned);
     for (name, shape) in SHAPES {
         bench.several_table(name, shape, &pinned, copy);

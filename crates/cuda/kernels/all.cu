@@ -8,4 +8,5 @@
 #include "units/tiles.cu"
 #include "units/steps.cu"
 #include "units/step_blocks.cu"
+#include "units/several_blocks.cu"
 #include "layouts.cuh"

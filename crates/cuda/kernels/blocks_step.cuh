@@ -493,38 +493,58 @@ __device__ __forceinline__ void load_block(BlockUnit<F>& out, const uint8_t* low
     StepRows<F>::load(high, t, out.high);
 }
 
-// Adds a unit, staged as number `index`, times `factor` to the sums of rows g and g + 8.
-template <typename F>
+// Adds a unit, staged as number `index`, to the sums of rows g and g + 8 of TOKENS vectors `stride` words apart, times
+// a factor of each; the first `tokens` are there, and of the others the sums mean nothing. It is unpacked once for as
+// many as registers hold.
+template <typename F, int TOKENS>
 __device__ __forceinline__ void multiply_block(const BlockUnit<F>& unit, uint32_t index, const BlockVector<F>& x,
-                                               float factor, float (&result)[2]) {
+                                               uint32_t stride, uint32_t tokens, const float (&factor)[TOKENS],
+                                               float (&result)[TOKENS][2]) {
     using Rows = StepRows<F>;
-    constexpr int GROUPS = Rows::ACCUMULATORS;
+    constexpr int GROUPS = Rows::ACCUMULATORS, TOGETHER = TOKENS * GROUPS <= 8 ? TOKENS : 8 / GROUPS;
     uint32_t t = threadIdx.x % 4;
+    // Tokens past the last are the last again: without a branch the products of all are under way together.
+    uint32_t apart[TOKENS] = {};
+#pragma unroll
+    for (int i = 1; i < TOKENS; i++) apart[i] = min(uint32_t(i), tokens - 1) * stride;
     const auto& lower = Rows::ready(unit.low);
     const auto& upper = Rows::ready(unit.high);
-    float c[GROUPS][4] = {};
-    unroll<0, 8>([&]<int O>() {
-        constexpr uint32_t at = Rows::offset(O);
-        uint4 b = load_shared(x.from + index * x.step + at);
-        uint32_t low[4], high[4];
-        Rows::template pairs<O>(lower, t, low);
-        Rows::template pairs<O>(upper, t, high);
-        multiply_halves(c[O % GROUPS], low[0], high[0], low[1], high[1], b.x, b.y);
-        multiply_halves(c[O % GROUPS], low[2], high[2], low[3], high[3], b.z, b.w);
-    });
-    const float* vector = x.staged + index * 8 * STAGED_CHUNK;
-    float inverse = vector[Rows::base(t) / STAGED_CHUNK * STAGED_CHUNK + 33];
     Scaling scaling[2][GROUPS];
-    Rows::scales(lower, t, scaling[0]);
-    Rows::scales(upper, t, scaling[1]);
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float sum = 0.0f;
+    for (int from = 0; from < TOKENS; from += TOGETHER) {
+        float c[TOGETHER][GROUPS][4] = {};
+        unroll<0, 8>([&]<int O>() {
+            constexpr uint32_t at = Rows::offset(O);
+            const float* vector = x.from + index * x.step + at;
+            uint4 b[TOGETHER];
 #pragma unroll
-        for (int i = 0; i < GROUPS; i++) {
-            sum += scaling[r][i].scale * ((c[i][2 * r] + c[i][2 * r + 1]) * inverse);
-            if constexpr (F::MINIMUM) sum += scaling[r][i].minimum * vector[Rows::inputs(t, i)];
+            for (int i = 0; i < TOGETHER; i++) b[i] = load_shared(vector + (x.step ? apart[from + i] : 0));
+            uint32_t low[4], high[4];
+            Rows::template pairs<O>(lower, t, low);
+            Rows::template pairs<O>(upper, t, high);
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) {
+                float(&sums)[4] = c[i][O % GROUPS];
+                multiply_halves(sums, low[0], high[0], low[1], high[1], b[i].x, b[i].y);
+                multiply_halves(sums, low[2], high[2], low[3], high[3], b[i].z, b[i].w);
+            }
+        });
+        if (from == 0) Rows::scales(lower, t, scaling[0]), Rows::scales(upper, t, scaling[1]);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            int token = from + i;
+            const float* vector = x.staged + apart[token] + index * 8 * STAGED_CHUNK;
+            float inverse = vector[Rows::base(t) / STAGED_CHUNK * STAGED_CHUNK + 33];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int j = 0; j < GROUPS; j++) {
+                    sum += scaling[r][j].scale * ((c[i][j][2 * r] + c[i][j][2 * r + 1]) * inverse);
+                    if constexpr (F::MINIMUM) sum += scaling[r][j].minimum * vector[Rows::inputs(t, j)];
+                }
+                result[token][r] += factor[token] * sum;
+            }
         }
-        result[r] += factor * sum;
     }
 }

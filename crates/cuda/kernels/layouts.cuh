@@ -546,7 +546,12 @@ KERNEL(step_linear_blocks, StepLinearArguments); KERNEL(step_linear_grids, StepL
 KERNEL(step_linear_planes, StepLinearArguments); KERNEL(several_linear_1, StepLinearArguments);
 KERNEL(several_linear_2, StepLinearArguments); KERNEL(several_linear_4, StepLinearArguments);
 KERNEL(several_normed_1, StepLinearArguments); KERNEL(several_normed_2, StepLinearArguments);
-KERNEL(several_normed_4, StepLinearArguments);
+KERNEL(several_normed_4, StepLinearArguments); KERNEL(step_linear_usual, StepLinearArguments);
+KERNEL(several_linear_Q4_K_2, StepLinearArguments); KERNEL(several_linear_Q4_K_4, StepLinearArguments);
+KERNEL(several_linear_Q5_K_2, StepLinearArguments); KERNEL(several_linear_Q5_K_4, StepLinearArguments);
+KERNEL(several_linear_Q6_K_2, StepLinearArguments); KERNEL(several_linear_Q6_K_4, StepLinearArguments);
+KERNEL(several_linear_Q8_0_2, StepLinearArguments); KERNEL(several_linear_Q8_0_4, StepLinearArguments);
+KERNEL(several_linear_usual_4, StepLinearArguments);
 
 STRUCTURE(HeadsArguments, 136);
 FIELD(HeadsArguments, query, layouts::Word, 0); FIELD(HeadsArguments, key, layouts::Word, 8);
@@ -580,6 +585,8 @@ KERNEL(step_outer_grids, StepExpertArguments); KERNEL(step_inner_planes, StepExp
 KERNEL(step_outer_planes, StepExpertArguments); KERNEL(several_inner, StepExpertArguments);
 KERNEL(several_inner_narrow, StepExpertArguments); KERNEL(several_inner_four, StepExpertArguments);
 KERNEL(several_inner_four_narrow, StepExpertArguments); KERNEL(several_outer, StepExpertArguments);
+KERNEL(step_inner_usual, StepExpertArguments); KERNEL(step_outer_usual, StepExpertArguments);
+KERNEL(several_outer_usual, StepExpertArguments);
 
 STRUCTURE(StepLimitedArguments, 520);
 FIELD(StepLimitedArguments, step, StepExpertArguments, 0); FIELD(StepLimitedArguments, gate, Matrix, 408);

@@ -5,18 +5,6 @@
 template <int BITS>
 constexpr int SEVERAL_BATCH = BITS <= 4 ? 2 : 1;
 
-// Adds up what the warps left of a round's rows, for all tokens.
-__device__ inline void finish_round(const StepLinearArguments& a, const StepJob& job, const LinearShare& share,
-                                    uint32_t block, uint32_t round, uint32_t first_token, uint32_t tokens,
-                                    const SeveralSums& partial, const float* factors) {
-    // A power of two: a thread has the same row of every token.
-    uint32_t outputs = round_outputs(job, share), shift = 31 - __clz(outputs);
-    for (uint32_t token = threadIdx.x >> shift; token < tokens; token += STEP_THREADS >> shift) {
-        finish_output(a, job, share, block, round, threadIdx.x & (outputs - 1), partial.sum[token],
-                      first_token + token, factors[token]);
-    }
-}
-
 template <int BITS, int SETS, bool NORMED>
 __device__ inline void several_job(const StepLinearArguments& a, const StepJob& job, uint32_t block, uint32_t tokens,
                                    uint32_t stride, float* staged, float (*warps)[STEP_WARPS],

@@ -242,3 +242,63 @@ __device__ inline void sum_slots(uint32_t slots, float (&result)[2]) {
         if (slots > 2) result[r] += __shfl_xor_sync(FULL, result[r], 2);
     }
 }
+
+// Adds up what the warps left of a round's rows, for all tokens.
+__device__ inline void finish_round(const StepLinearArguments& a, const StepJob& job, const LinearShare& share,
+                                    uint32_t block, uint32_t round, uint32_t first_token, uint32_t tokens,
+                                    const SeveralSums& partial, const float* factors) {
+    // A power of two: a thread has the same row of every token.
+    uint32_t outputs = round_outputs(job, share), shift = 31 - __clz(outputs);
+    for (uint32_t token = threadIdx.x >> shift; token < tokens; token += STEP_THREADS >> shift) {
+        finish_output(a, job, share, block, round, threadIdx.x & (outputs - 1), partial.sum[token],
+                      first_token + token, factors[token]);
+    }
+}
+
+// Finds the experts of `tokens` tokens from `first` on: `place(token, rank, weight, down)` takes the matrix of each and
+// how much it counts. False when one has failed, whose reader knows. `known`: all were in memory already, and the
+// inputs are still to be awaited.
+template <typename PLACE>
+__device__ inline bool find_several(const StepExpertArguments& a, uint32_t first, uint32_t tokens, bool& known,
+                                    PLACE&& place) {
+    // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
+    auto look = [&](bool& failed) {
+        bool found = true;
+        for (uint32_t p = threadIdx.x; p < tokens * a.k; p += STEP_THREADS) {
+            size_t at = size_t(first) * a.k + p;
+            uint64_t record = __ldcg(a.addresses + at);
+            found &= !is_awaited(record), failed |= record == FAILED;
+            place(p / a.k, p % a.k, __ldcg(a.weights + at),
+                  piece(a.experts.down, a.experts, __ldcg(a.chosen + at), record, DOWN));
+        }
+        return found;
+    };
+    bool failed = false;
+    known = __syncthreads_and(look(failed));
+    if (!known) {
+        // All are, once the kernel before has ended.
+        await_inputs();
+        failed = false;
+        look(failed);
+    }
+    // What a failed expert leaves is undefined.
+    if (!__syncthreads_or(failed)) return true;
+    if (threadIdx.x == 0) note_end(a.ended);
+    return false;
+}
+
+// Adds what all warps have of the block's rows to the streams of `tokens` tokens from `first` on.
+__device__ inline void add_mixtures(const StepExpertArguments& a, uint32_t first, uint32_t tokens,
+                                    const SeveralSums& partial) {
+    __syncthreads();
+    if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
+    uint32_t splits = STEP_WARPS >> a.tiles_shift, shift = 4 + a.tiles_shift;
+    uint32_t r = threadIdx.x & ((1u << shift) - 1), row = (blockIdx.x << shift) + r;
+    if (row >= a.source.columns) return;
+    for (uint32_t token = threadIdx.x >> shift; token < tokens; token += STEP_THREADS >> shift) {
+        float mixture = 0.0f;
+        for (uint32_t j = 0; j < splits; j++) mixture += partial.sum[token][r / 16 * splits + j][r % 16];
+        float* out = a.out + size_t(first + token) * a.source.columns + row;
+        *out = __ldcg(out) + mixture;
+    }
+}

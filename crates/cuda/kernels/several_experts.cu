@@ -319,32 +319,11 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) several_outer(
     extern __shared__ float areas[];
     __shared__ SeveralSums partial;
     __shared__ Routed routed[SEVERAL];
-    uint32_t pairs = a.tokens * a.k;
-    // Routing was complete when the kernel before released this one: what it found in memory can be asked for.
-    auto look = [&](bool& failed) {
-        bool known = true;
-        for (uint32_t p = threadIdx.x; p < pairs; p += STEP_THREADS) {
-            uint32_t token = p / a.k, rank = p % a.k;
-            uint64_t record = __ldcg(a.addresses + p);
-            known &= !is_awaited(record), failed |= record == FAILED;
-            routed[token].factor[rank] = __ldcg(a.weights + p);
-            routed[token].down[rank] =
-                pieces_of(piece(a.experts.down, a.experts, __ldcg(a.chosen + p), record, DOWN));
-        }
-        return known;
+    bool known;
+    auto place = [&](uint32_t token, uint32_t rank, float weight, const Matrix& down) {
+        routed[token].factor[rank] = weight, routed[token].down[rank] = pieces_of(down);
     };
-    bool failed = false, known = __syncthreads_and(look(failed));
-    if (!known) {
-        // All are, once the kernel before has ended.
-        await_inputs();
-        failed = false;
-        look(failed);
-    }
-    // What a failed expert leaves is undefined, and its reader knows.
-    if (__syncthreads_or(failed)) {
-        if (threadIdx.x == 0) note_end(a.ended);
-        return;
-    }
+    if (!find_several(a, 0, a.tokens, known, place)) return;
     bool four = is_four(a.experts.down) && is_wide<true>(a.experts.down.columns);
     if (four && (!a.shared_gate || is_four(a.down))) {
         outer_four_rows(a, routed, known, partial, areas);
@@ -353,15 +332,5 @@ extern "C" __global__ void __launch_bounds__(STEP_THREADS, 1) several_outer(
     } else {
         several_outer_rows<8>(a, routed, known, partial, areas);
     }
-    __syncthreads();
-    if (threadIdx.x == STEP_THREADS - 1) note_end(a.ended);
-    uint32_t splits = STEP_WARPS >> a.tiles_shift, shift = 4 + a.tiles_shift;
-    uint32_t r = threadIdx.x & ((1u << shift) - 1), row = (blockIdx.x << shift) + r;
-    if (row >= a.source.columns) return;
-    for (uint32_t token = threadIdx.x >> shift; token < a.tokens; token += STEP_THREADS >> shift) {
-        float mixture = 0.0f;
-        for (uint32_t j = 0; j < splits; j++) mixture += partial.sum[token][r / 16 * splits + j][r % 16];
-        float* out = a.out + size_t(token) * a.source.columns + row;
-        *out = __ldcg(out) + mixture;
-    }
+    add_mixtures(a, 0, a.tokens, partial);
 }

@@ -113,15 +113,17 @@ struct Partial {
     float sum[THREADS / 32][16];
 };
 
-// Leaves a warp's sums for the block.
+// Leaves a warp's sums of 16 rows.
+__device__ inline void leave_sums(float (&to)[16], float (&result)[2]) {
+    uint32_t lane = threadIdx.x % 32;
+    sum_lanes(result);
+    if (lane % 4 == 0) to[lane / 4] = result[0], to[lane / 4 + 8] = result[1];
+}
+
+// Leaves them for the block.
 template <uint32_t THREADS>
 __device__ inline void leave_sums(Partial<THREADS>& partial, float (&result)[2]) {
-    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    sum_lanes(result);
-    if (lane % 4 == 0) {
-        partial.sum[warp][lane / 4] = result[0];
-        partial.sum[warp][lane / 4 + 8] = result[1];
-    }
+    leave_sums(partial.sum[threadIdx.x / 32], result);
 }
 
 // A warp's share of the products: of the row tiles that its block works on at once, and of the columns.

@@ -11,7 +11,7 @@ use kernels::format::{self, BlockFormat, Encoding, FloatType, ScaleType};
 use super::{Bench, Shared};
 
 /// Every format, and where its numbers of 16 bits are: scale, and minimum where there is one.
-const FORMATS: [(BlockFormat, &[usize]); 23] = [
+pub(super) const FORMATS: [(BlockFormat, &[usize]); 23] = [
     (BlockFormat::Q4K, &[0, 2]),
     (BlockFormat::Q6K, &[208]),
     (BlockFormat::Q8_0, &[0]),
@@ -416,6 +416,33 @@ impl Bench {
                 100.0 * rate / copy,
                 bytes as f64 / experts / 1e3,
             );
+        }
+    }
+
+    /// Time of a step's products by the number of tokens, of the 35B shape.
+    pub(super) fn several_blocks_table(&self) {
+        for (encoding, rows, columns) in [
+            (BlockFormat::Q4K, 12_352, 2048),
+            (BlockFormat::Q4K, 2048, 4096),
+            (BlockFormat::Q4K, 1024, 2048),
+            (BlockFormat::Q6K, 12_352, 2048),
+        ] {
+            let encoding = Encoding::Block(encoding);
+            let matrices: Vec<Matrix> =
+                (0..12).map(|_| self.any_matrix(encoding, rows, columns)).collect();
+            let (x, norm, out) =
+                (self.random(8 * columns), self.random(columns), self.poison(8 * rows));
+            print!("{} [{rows}, {columns}], us by tokens:", encoding.name());
+            for tokens in 1..=8 {
+                let x = x.part(0, tokens * columns);
+                let input = StepInput::Norm { x, weight: norm, epsilon: 1e-6 };
+                let time = self.time(48, &|turn| {
+                    let job = StepJob::Store(matrices[turn % 12], out.part(0, tokens * rows));
+                    launch::step_linear(&self.stream, tokens, &input, &[job])
+                });
+                print!(" {time:.2}");
+            }
+            println!();
         }
     }
 

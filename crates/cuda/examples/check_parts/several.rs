@@ -1,8 +1,11 @@
 //! Steps of several sequences: the bits of each alone, and what a step costs by the number of sequences.
 
-use cuda::Span;
 use cuda::launch::{self, ExpertStep, StepConvolution, StepInput, StepJob, StepShared};
 
+use cuda::{ExpertShapes, Matrix, Span};
+use kernels::format::{BlockFormat, Encoding, FloatType};
+
+use super::blocks::FORMATS;
 use super::{Bench, Shape, Shared};
 
 /// A token's row.
@@ -49,69 +52,85 @@ impl Bench {
                 (1, 2048, 7),
                 (4096, 8192, 8),
             ] {
-                let (x, weight) = (self.random(tokens * columns), self.random(columns));
-                let [gate, both] = [1, 2].map(|n| self.random(n * tokens * columns));
-                let head = self.random(64);
-                let inputs = [
-                    StepInput::Norm { x, weight, epsilon: 1e-6 },
-                    StepInput::Gated { x, both, dim: 64 },
-                    StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6, sigmoid: false },
-                    StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6, sigmoid: true },
-                ];
                 let [first, second] = [(); 2].map(|()| self.matrix(rows, columns, bits, group));
                 let other = self.matrix(64, columns, 8, 64);
-                for input in &inputs {
-                    let (kernel, sequences) = (4, (0..tokens as u32).rev().collect::<Vec<_>>());
-                    let stride = (kernel - 1) * rows;
-                    let (taps, tails) = (self.random(rows * kernel), self.random(tokens * stride));
-                    let tails = [tails, self.twin(tails)];
-                    let sequences = self.words(&sequences);
-                    let start = self.random(tokens * rows);
-                    let outs = [0, 1].map(|_| {
-                        let all: Vec<_> = (0..3).map(|_| self.twin(start)).collect();
-                        (all, self.poison(tokens * 64))
-                    });
-                    let jobs = |side: usize, from: usize, count: usize| {
-                        let (all, small) = &outs[side];
-                        let part = |span: Span<f32>| {
-                            let width = span.len() / tokens;
-                            span.part(from * width, count * width)
-                        };
-                        let convolution = StepConvolution {
-                            weight: taps,
-                            tails: tails[side],
-                            stride,
-                            sequences: sequences.part(from, count),
-                            rounds: None,
-                        };
-                        let with_small = [
-                            StepJob::Convolve(first, part(all[0]), convolution),
-                            StepJob::Store(other, part(*small)),
-                        ];
-                        let pair = [StepJob::SwiGlu(first, second, part(all[1]))];
-                        let sum = [StepJob::Add(first, part(all[2]))];
-                        (with_small, pair, sum)
-                    };
-                    let launch = |input: &StepInput, side, from, count| {
-                        let (a, b, c) = jobs(side, from, count);
-                        launch::step_linear(&self.stream, count, input, &a).unwrap();
-                        launch::step_linear(&self.stream, count, input, &b).unwrap();
-                        launch::step_linear(&self.stream, count, input, &c).unwrap();
-                    };
-                    launch(input, 0, 0, tokens);
-                    for token in 0..tokens {
-                        launch(&alone(input, tokens, token), 1, token, 1);
-                    }
-                    let case =
-                        format!("{tokens} tokens, {bits} bits by {group}, [{rows}, {columns}]");
-                    for (kind, (found, expected)) in outs[0].0.iter().zip(&outs[1].0).enumerate() {
-                        let kind = ["convolution", "SwiGLU", "sum"][kind];
-                        self.equal_bits(&format!("{kind} of {case}"), *found, *expected);
-                    }
-                    self.equal_bits(&format!("small matrix beside {case}"), outs[0].1, outs[1].1);
-                    self.equal_bits(&format!("tails of {case}"), tails[0], tails[1]);
-                }
+                let label = format!("{bits} bits by {group}");
+                self.products_of_several(&label, [first, second, other], tokens);
             }
+        }
+        let floats = [FloatType::F32, FloatType::F16, FloatType::Bf16].map(Encoding::Float);
+        for encoding in FORMATS.map(|row| Encoding::Block(row.0)).into_iter().chain(floats) {
+            for (rows, columns, tokens) in
+                [(4096, 2048, 4), (200, 768, 3), (40, 4096, 2), (20_000, 256, 6), (1, 2048, 8)]
+            {
+                let [first, second] = [(); 2].map(|()| self.any_matrix(encoding, rows, columns));
+                let other = self.any_matrix(Encoding::Float(FloatType::F32), 64, columns);
+                self.products_of_several(&encoding.name(), [first, second, other], tokens);
+            }
+        }
+    }
+
+    /// Products of a step of several tokens, and of each token by itself: two matrices of one shape and a small one.
+    fn products_of_several(&self, label: &str, [first, second, other]: [Matrix; 3], tokens: usize) {
+        let (rows, columns) = (first.rows(), first.columns());
+        let (x, weight) = (self.random(tokens * columns), self.random(columns));
+        let [gate, both] = [1, 2].map(|n| self.random(n * tokens * columns));
+        let head = self.random(64);
+        let inputs = [
+            StepInput::Norm { x, weight, epsilon: 1e-6 },
+            StepInput::Gated { x, both, dim: 64 },
+            StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6, sigmoid: false },
+            StepInput::HeadNorm { x, gate, weight: head, epsilon: 1e-6, sigmoid: true },
+        ];
+        for input in &inputs {
+            let (kernel, sequences) = (4, (0..tokens as u32).rev().collect::<Vec<_>>());
+            let stride = (kernel - 1) * rows;
+            let (taps, tails) = (self.random(rows * kernel), self.random(tokens * stride));
+            let tails = [tails, self.twin(tails)];
+            let sequences = self.words(&sequences);
+            let start = self.random(tokens * rows);
+            let outs = [0, 1].map(|_| {
+                let all: Vec<_> = (0..3).map(|_| self.twin(start)).collect();
+                (all, self.poison(tokens * 64))
+            });
+            let jobs = |side: usize, from: usize, count: usize| {
+                let (all, small) = &outs[side];
+                let part = |span: Span<f32>| {
+                    let width = span.len() / tokens;
+                    span.part(from * width, count * width)
+                };
+                let convolution = StepConvolution {
+                    weight: taps,
+                    tails: tails[side],
+                    stride,
+                    sequences: sequences.part(from, count),
+                    rounds: None,
+                };
+                let with_small = [
+                    StepJob::Convolve(first, part(all[0]), convolution),
+                    StepJob::Store(other, part(*small)),
+                ];
+                let pair = [StepJob::SwiGlu(first, second, part(all[1]))];
+                let sum = [StepJob::Add(first, part(all[2]))];
+                (with_small, pair, sum)
+            };
+            let launch = |input: &StepInput, side, from, count| {
+                let (a, b, c) = jobs(side, from, count);
+                launch::step_linear(&self.stream, count, input, &a).unwrap();
+                launch::step_linear(&self.stream, count, input, &b).unwrap();
+                launch::step_linear(&self.stream, count, input, &c).unwrap();
+            };
+            launch(input, 0, 0, tokens);
+            for token in 0..tokens {
+                launch(&alone(input, tokens, token), 1, token, 1);
+            }
+            let case = format!("{tokens} tokens, {label}, [{rows}, {columns}]");
+            for (kind, (found, expected)) in outs[0].0.iter().zip(&outs[1].0).enumerate() {
+                let kind = ["convolution", "SwiGLU", "sum"][kind];
+                self.equal_bits(&format!("{kind} of {case}"), *found, *expected);
+            }
+            self.equal_bits(&format!("small matrix beside {case}"), outs[0].1, outs[1].1);
+            self.equal_bits(&format!("tails of {case}"), tails[0], tails[1]);
         }
     }
 
@@ -128,61 +147,89 @@ impl Bench {
             (4096, 3072, 256, 4, 64, 6, 4),
         ] {
             let experts = 2 * k + 3;
-            let (shapes, addresses) = self.records(experts, hidden, inner, bits, group);
-            // Some experts are of several tokens.
-            let mut chosen = Vec::new();
-            for _ in 0..tokens {
-                let mut ids: Vec<u32> = (0..experts as u32).collect();
-                while ids.len() > k {
-                    ids.remove(self.next() as usize % ids.len());
-                }
-                chosen.extend(ids);
-            }
-            let named: Vec<u64> = chosen.iter().map(|&e| addresses[e as usize]).collect();
-            let (x, norm) = (self.random(tokens * hidden), self.random(hidden));
-            let start = self.random(tokens * hidden);
-            let outs = [self.twin(start), self.twin(start)];
-            let inners = [0, 1].map(|_| self.poison(tokens * k * inner));
-            let (chosen, named) = (self.words(&chosen), self.long_words(&named));
-            let weights = self.random(tokens * k);
-            let width = shared.max(128);
-            let down = self.matrix(hidden, width, bits, 64);
-            let (factor, values) = (self.random(tokens), self.random(tokens * width));
-            let launch = |side: usize, from: usize, count: usize| {
-                let part = |width: usize| (from * width, count * width);
-                let floats = |span: Span<f32>| {
-                    let (at, length) = part(span.len() / tokens);
-                    span.part(at, length)
-                };
-                let (at, length) = part(k);
-                let step = ExpertStep {
-                    x: floats(x),
-                    chosen: chosen.part(at, length),
-                    weights: floats(weights),
-                    addresses: named.part(at, length),
-                    answers: pinned.answers.span(0, experts),
-                    status: pinned.status.all(),
-                    inner: floats(inners[side]),
-                    out: floats(outs[side]),
-                    copies: None,
-                    ended: None,
-                    first_key: 0,
-                    k,
-                };
-                let second = StepShared { down, factor: floats(factor), inner: floats(values) };
-                let second = (shared > 0).then_some(&second);
-                let input = StepInput::Norm { x: floats(x), weight: norm, epsilon: 1e-6 };
-                launch::step_experts(&self.stream, count, &input, &step, &shapes, second, None)
-                    .unwrap();
-            };
-            launch(0, 0, tokens);
-            (0..tokens).for_each(|token| launch(1, token, 1));
-            let case = format!(
-                "{tokens} tokens, {k} experts of {bits} bits by {group}, [{inner}, {hidden}]"
-            );
-            self.equal_bits(&format!("inner values of {case}"), inners[0], inners[1]);
-            self.equal_bits(&format!("mixture of {case}"), outs[0], outs[1]);
+            let records = self.records(experts, hidden, inner, bits, group);
+            let down = self.matrix(hidden, shared.max(128), bits, 64);
+            let label = format!("{bits} bits by {group}");
+            self.experts_of_several(&label, records, (down, shared == 0), (k, tokens), pinned);
         }
+        let every = FORMATS.map(|row| (row.0, row.0, BlockFormat::Q8_0)).into_iter();
+        let mixed = [
+            (BlockFormat::Q4K, BlockFormat::Q6K, BlockFormat::Q6K),
+            (BlockFormat::Q4K, BlockFormat::Iq2S, BlockFormat::Q4K),
+        ];
+        for (index, formats) in every.chain(mixed).enumerate() {
+            let [first, second, dense] = [formats.0, formats.1, formats.2].map(Encoding::Block);
+            for (hidden, inner, shared, k, tokens) in
+                [(2048, 512, 512, 8, 4), (512, 256, 0, 3, 2 + index % 7), (256, 768, 256, 2, 8)]
+            {
+                let records = self.block_records(2 * k + 3, hidden, inner, [first, first, second]);
+                let down = self.any_matrix(dense, hidden, shared.max(256));
+                let label = format!("{} and {}", first.name(), second.name());
+                self.experts_of_several(&label, records, (down, shared == 0), (k, tokens), pinned);
+            }
+        }
+    }
+
+    /// Experts of a step of several tokens, and of each token by itself. `without`: there is no shared expert.
+    fn experts_of_several(
+        &self,
+        label: &str,
+        (shapes, addresses): (ExpertShapes, Vec<u64>),
+        (down, without): (Matrix, bool),
+        (k, tokens): (usize, usize),
+        pinned: &Shared,
+    ) {
+        let (hidden, inner, experts) = (shapes.gate().columns(), shapes.inner(), addresses.len());
+        let width = down.columns();
+        // Some experts are of several tokens.
+        let mut chosen = Vec::new();
+        for _ in 0..tokens {
+            let mut ids: Vec<u32> = (0..experts as u32).collect();
+            while ids.len() > k {
+                ids.remove(self.next() as usize % ids.len());
+            }
+            chosen.extend(ids);
+        }
+        let named: Vec<u64> = chosen.iter().map(|&e| addresses[e as usize]).collect();
+        let (x, norm) = (self.random(tokens * hidden), self.random(hidden));
+        let start = self.random(tokens * hidden);
+        let outs = [self.twin(start), self.twin(start)];
+        let inners = [0, 1].map(|_| self.poison(tokens * k * inner));
+        let (chosen, named) = (self.words(&chosen), self.long_words(&named));
+        let weights = self.random(tokens * k);
+        let (factor, values) = (self.random(tokens), self.random(tokens * width));
+        let launch = |side: usize, from: usize, count: usize| {
+            let part = |width: usize| (from * width, count * width);
+            let floats = |span: Span<f32>| {
+                let (at, length) = part(span.len() / tokens);
+                span.part(at, length)
+            };
+            let (at, length) = part(k);
+            let step = ExpertStep {
+                x: floats(x),
+                chosen: chosen.part(at, length),
+                weights: floats(weights),
+                addresses: named.part(at, length),
+                answers: pinned.answers.span(0, experts),
+                status: pinned.status.all(),
+                inner: floats(inners[side]),
+                out: floats(outs[side]),
+                copies: None,
+                ended: None,
+                first_key: 0,
+                k,
+            };
+            let second = StepShared { down, factor: floats(factor), inner: floats(values) };
+            let second = (!without).then_some(&second);
+            let input = StepInput::Norm { x: floats(x), weight: norm, epsilon: 1e-6 };
+            launch::step_experts(&self.stream, count, &input, &step, &shapes, second, None)
+                .unwrap();
+        };
+        launch(0, 0, tokens);
+        (0..tokens).for_each(|token| launch(1, token, 1));
+        let case = format!("{tokens} tokens, {k} experts of {label}, [{inner}, {hidden}]");
+        self.equal_bits(&format!("inner values of {case}"), inners[0], inners[1]);
+        self.equal_bits(&format!("mixture of {case}"), outs[0], outs[1]);
     }
 
     /// What a step costs by the number of sequences, where no two tokens have an expert in common.

@@ -165,8 +165,16 @@ kernels! {
         StepLinearBlocks = "step_linear_blocks", StepInnerBlocks = "step_inner_blocks",
         StepOuterBlocks = "step_outer_blocks", StepLinearGrids = "step_linear_grids",
         StepInnerGrids = "step_inner_grids", StepOuterGrids = "step_outer_grids",
-        StepLinearPlanes = "step_linear_planes", StepInnerPlanes = "step_inner_planes",
+        StepLinearUsual = "step_linear_usual", StepInnerUsual = "step_inner_usual",
+        StepOuterUsual = "step_outer_usual", StepLinearPlanes = "step_linear_planes", StepInnerPlanes = "step_inner_planes",
         StepOuterPlanes = "step_outer_planes", StepInnerLimited = "step_inner_limited",
+    }
+    SeveralBlocks in "several_blocks" {
+        SeveralLinearQ4K2 = "several_linear_Q4_K_2", SeveralLinearQ4K4 = "several_linear_Q4_K_4",
+        SeveralLinearQ5K2 = "several_linear_Q5_K_2", SeveralLinearQ5K4 = "several_linear_Q5_K_4",
+        SeveralLinearQ6K2 = "several_linear_Q6_K_2", SeveralLinearQ6K4 = "several_linear_Q6_K_4",
+        SeveralLinearQ802 = "several_linear_Q8_0_2", SeveralLinearQ804 = "several_linear_Q8_0_4",
+        SeveralLinearUsual4 = "several_linear_usual_4", SeveralOuterUsual = "several_outer_usual",
     }
 }
 

@@ -4,10 +4,10 @@
 //! whether, and the plain launches do the same one operation at a time. On devices of compute capability 9.0 and later
 //! each is placed while the kernel before it still runs.
 
+use self::form::{BlockSet, StepForm, bits_at_once, form_of, staged_bytes};
 pub use self::form::{
     RecentDevice, StepDevice, step_serves, step_serves_experts, step_serves_pair,
 };
-use self::form::{StepForm, bits_at_once, form_of, staged_bytes};
 pub use self::limited::{step_experts_limited, step_serves_limited};
 pub use self::routed::step_serves_routing;
 use self::routed::{StepRoutedArguments, routed};
@@ -30,6 +30,13 @@ use split::{ExpertSplit, linear_blocks, split_work};
 
 /// Bytes to which weights must be aligned for the fused kernels; scales to two.
 pub const STEP_ALIGNMENT: usize = 16;
+
+const LINEAR_OF_BLOCKS: [Kernel; 3] =
+    [Kernel::StepLinearUsual, Kernel::StepLinearBlocks, Kernel::StepLinearGrids];
+const INNER_OF_BLOCKS: [Kernel; 3] =
+    [Kernel::StepInnerUsual, Kernel::StepInnerBlocks, Kernel::StepInnerGrids];
+const OUTER_OF_BLOCKS: [Kernel; 3] =
+    [Kernel::StepOuterUsual, Kernel::StepOuterBlocks, Kernel::StepOuterGrids];
 
 /// Heads of this width can be normed while they are staged ([`StepInput::HeadNorm`]).
 pub fn step_serves_head(dim: usize) -> bool {
@@ -242,25 +249,20 @@ pub fn step_linear(
         let blocks = |job| linear_blocks(parts(job).0.rows(), is_pair(job), tiles, rounds);
         jobs.iter().map(blocks).sum()
     };
-    let several = match form {
-        StepForm::Affine => {
-            let matrices: Vec<_> = jobs.iter().map(|job| parts(job).0).collect();
-            let work = several::Work { tokens, columns, rounds, blocks: &blocks_of };
-            several::linear(stream.device(), &work, input, &matrices)
-        }
-        StepForm::Blocks | StepForm::Planes => None,
+    let several = {
+        let matrices: Vec<_> = jobs.iter().map(|job| parts(job).0).collect();
+        let work = several::Work { tokens, form, columns, rounds, blocks: &blocks_of };
+        several::linear(stream.device(), &work, input, &matrices)
     };
     let (kernel, passes, shared) = match several {
-        Some((kernel, passes, turns)) => {
-            arguments.per_pass = passes.tokens as u32;
+        Some((several, turns)) => {
+            arguments.per_pass = several.passes.tokens as u32;
             rounds = turns;
-            (kernel, passes.count, passes.shared(columns))
+            (several.kernel, several.passes.count, several.shared)
         }
         None => {
-            let grids = jobs.iter().any(|job| parts(job).0.has_grids());
             let kernel = match (form, jobs.iter().all(usual)) {
-                (StepForm::Blocks, _) if grids => Kernel::StepLinearGrids,
-                (StepForm::Blocks, _) => Kernel::StepLinearBlocks,
+                (StepForm::Blocks, _) => BlockSet::of(&matrices).kernel(LINEAR_OF_BLOCKS),
                 (StepForm::Planes, _) => Kernel::StepLinearPlanes,
                 (StepForm::Affine, true) => Kernel::StepLinear,
                 (StepForm::Affine, false) => Kernel::StepLinearAny,
@@ -540,15 +542,14 @@ pub fn step_experts(
     let affine = form == StepForm::Affine;
     let several = affine.then(|| several::inner(device, tokens, input, shapes, split.narrow));
     let (first, first_grid, threads, first_shared) = match several.flatten() {
-        Some((kernel, passes)) => {
-            arguments.per_pass = passes.tokens as u32;
+        Some(several) => {
+            arguments.per_pass = several.passes.tokens as u32;
             let blocks = device.info().multiprocessors;
-            (kernel, (blocks, passes.count, 1), THREADS, passes.shared(hidden))
+            (several.kernel, (blocks, several.passes.count, 1), THREADS, several.shared)
         }
         None => {
             let kernel = match (form, split.narrow) {
-                (StepForm::Blocks, _) if shapes.gate.has_grids() => Kernel::StepInnerGrids,
-                (StepForm::Blocks, _) => Kernel::StepInnerBlocks,
+                (StepForm::Blocks, _) => BlockSet::of([&shapes.gate]).kernel(INNER_OF_BLOCKS),
                 (StepForm::Planes, _) => Kernel::StepInnerPlanes,
                 (StepForm::Affine, true) => Kernel::StepInnerNarrow,
                 (StepForm::Affine, false) => Kernel::StepInner,
@@ -556,22 +557,26 @@ pub fn step_experts(
             (kernel, (inner_blocks, k, tokens), INNER_THREADS, staged_bytes(form, hidden))
         }
     };
-    let several = affine.then(|| several::outer(tokens, shapes, shared));
-    let (second, second_grid, second_shared) = match several.flatten() {
-        Some(bytes) => (Kernel::SeveralOuter, (outer_blocks, 1, 1), bytes),
-        None => {
-            let grids = shared.is_some_and(|shared| shared.down.has_grids());
-            let kernel = match form {
-                StepForm::Affine => Kernel::StepOuter,
-                StepForm::Blocks if grids || shapes.down.has_grids() => Kernel::StepOuterGrids,
-                StepForm::Blocks => Kernel::StepOuterBlocks,
-                StepForm::Planes => Kernel::StepOuterPlanes,
-            };
-            let width = shared.map_or(0, |shared| shared.down.columns());
-            let bytes = staged_bytes(form, k * inner.next_multiple_of(UNIT) + width);
-            (kernel, (outer_blocks, tokens, 1), bytes)
-        }
-    };
+    let width = shared.map_or(0, |shared| shared.down.columns());
+    let columns = k * inner.next_multiple_of(UNIT) + width;
+    // Blocks have no passes in the first half.
+    let mut last = arguments;
+    let (second, second_grid, second_shared) =
+        match several::outer(device, tokens, shapes, shared, (form, columns)) {
+            Some(several) => {
+                last.per_pass = several.passes.tokens as u32;
+                (several.kernel, (outer_blocks, several.passes.count, 1), several.shared)
+            }
+            None => {
+                let downs = [&shapes.down].into_iter().chain(shared.map(|shared| &shared.down));
+                let kernel = match form {
+                    StepForm::Affine => Kernel::StepOuter,
+                    StepForm::Blocks => BlockSet::of(downs).kernel(OUTER_OF_BLOCKS),
+                    StepForm::Planes => Kernel::StepOuterPlanes,
+                };
+                (kernel, (outer_blocks, tokens, 1), staged_bytes(form, columns))
+            }
+        };
     let route = routing.map(|routing| {
         assert!(step_serves_routing(device, shapes, routing), "routing served");
         route_arguments(tokens, routing)
@@ -587,6 +592,6 @@ pub fn step_experts(
                 stream.launch_overlapping(first, first_grid, threads, first_shared, &arguments)?
             }
         }
-        stream.launch_overlapping(second, second_grid, THREADS, second_shared, &arguments)
+        stream.launch_overlapping(second, second_grid, THREADS, second_shared, &last)
     }
 }

@@ -1,6 +1,7 @@
 //! Which fused kernels serve which matrices: those of affine groups, those of blocks and of floats, or those of
 //! planes and of floats.
 
+use super::Kernel;
 use crate::abi::{BlockKind, Kind, STAGED_CHUNK, SYMMETRIC_SHIFT, UNIT};
 use crate::{Device, ExpertShapes, Matrix};
 
@@ -13,6 +14,40 @@ pub(super) enum StepForm {
     Blocks,
     /// `kernels/step_planes.cu`
     Planes,
+}
+
+/// Which kernels of a step serve matrices of blocks and of floats: fewer formats are less code, which is fetched sooner
+/// (`FormatSet` in `kernels/block_jobs.cuh`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum BlockSet {
+    /// Q4_K, Q5_K, Q6_K, Q8_0 and floats.
+    Usual,
+    /// Others as well.
+    Blocks,
+    /// And those whose values are points of a grid.
+    Grids,
+}
+
+impl BlockSet {
+    /// The smallest that has all of these.
+    pub(super) fn of<'a>(matrices: impl IntoIterator<Item = &'a Matrix>) -> Self {
+        let usual = [BlockKind::Q4K, BlockKind::Q5K, BlockKind::Q6K, BlockKind::Q8_0];
+        let set = |matrix: &Matrix| match matrix.block_kind() {
+            _ if matrix.has_grids() => Self::Grids,
+            Some(kind) if usual.iter().all(|&it| it as u32 != kind) => Self::Blocks,
+            _ => Self::Usual,
+        };
+        matrices.into_iter().map(set).max().unwrap_or(Self::Usual)
+    }
+
+    /// Its kernel, of those of every set.
+    pub(super) fn kernel(self, [usual, blocks, grids]: [Kernel; 3]) -> Kernel {
+        match self {
+            Self::Usual => usual,
+            Self::Blocks => blocks,
+            Self::Grids => grids,
+        }
+    }
 }
 
 /// Columns of a unit of blocks: `BLOCK_UNIT` in `kernels/blocks_step.cuh`.

@@ -166,7 +166,8 @@ kernels! {
         StepOuterBlocks = "step_outer_blocks", StepLinearGrids = "step_linear_grids",
         StepInnerGrids = "step_inner_grids", StepOuterGrids = "step_outer_grids",
         StepLinearUsual = "step_linear_usual", StepInnerUsual = "step_inner_usual",
-        StepOuterUsual = "step_outer_usual", StepLinearPlanes = "step_linear_planes", StepInnerPlanes = "step_inner_planes",
+        StepOuterUsual = "step_outer_usual", StepLinearPlanes = "step_linear_planes",
+        StepInnerPlanes = "step_inner_planes",
         StepOuterPlanes = "step_outer_planes", StepInnerLimited = "step_inner_limited",
     }
     SeveralBlocks in "several_blocks" {

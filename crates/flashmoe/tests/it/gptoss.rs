@@ -1,6 +1,7 @@
 //! gpt-oss from end to end: every part of it changes the answer, and the same weights give the same bits as a GGUF file
 //! and as a pack, whose records are copies.
 
+use crate::long::part;
 use crate::support;
 
 use std::fs;
@@ -294,7 +295,8 @@ fn any_gpu_gives_the_logits_of_the_processor_from_every_layout() {
     fs::write(&gguf, converted(&open(&model).unwrap(), &model).to_bytes()).unwrap();
     let [from, to] = [&model, &pack].map(|path| path.to_str().unwrap());
     run(&["pack", from, to, "--experts", "8bit", "--group", "32"]);
-    for model in [model, gguf, pack] {
+    // By default the release and its pack; GGUF files have the processor's bits elsewhere.
+    for model in part([model, gguf, pack], 2) {
         let reference = score(&model, &["--device", "cpu", "--arithmetic", "f32"]);
         let all = score(&model, &["--device", "gpu:0"]);
         let apart = distance(&all, &reference);

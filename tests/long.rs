@@ -13,6 +13,19 @@ pub(crate) fn is_campaign() -> bool {
     std::env::var_os("FLASHMOE_CAMPAIGN").is_some()
 }
 
+/// Whether tests of any GPU run on every driver, one that computes on the processor among them, and fail without one:
+/// `FLASHMOE_GPU_TESTS=1`, which `.ci/run` sets. By default they need a card: a processor takes two minutes for them.
+pub(crate) fn asks_for_gpu() -> bool {
+    std::env::var_os("FLASHMOE_GPU_TESTS").is_some()
+}
+
+/// Says that a test of any GPU did nothing.
+pub(crate) fn skipped_gpu() {
+    let said =
+        b"skipped: FLASHMOE_GPU_TESTS=1 has it run (Debian: apt install mesa-vulkan-drivers)\n";
+    std::io::Write::write_all(&mut std::io::stderr(), said).expect("the standard error output");
+}
+
 /// All cases, or by default every `step`-th, beginning with the first.
 pub(crate) fn part<T>(cases: impl IntoIterator<Item = T>, step: usize) -> impl Iterator<Item = T> {
     part_from(0, cases, step)

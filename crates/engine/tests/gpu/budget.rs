@@ -1,7 +1,7 @@
 //! Goal: the portable backend never has the driver allocate more than its requirements say, what is written and read
 //! through and unused ends of blocks included. Method: golden checkpoints on a device whose memory is the host's, as
 //! lavapipe's is, so that all of it counts; a thread that asks the allocator while prompts, steps and snapshots run.
-//! `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
+//! With `FLASHMOE_GPU_TESTS=1` the absence of a GPU is a failure.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::backend::gpu::{
-    self, ExpertMemory, Gpu, GpuBackend, GpuOptions, GpuRequirements, Handle, MemoryClass, Pieces,
+    ExpertMemory, Gpu, GpuBackend, GpuOptions, GpuRequirements, Handle, MemoryClass, Pieces,
     Prediction, slot_bytes,
 };
 use engine::backend::{Run, Uncancelled};
@@ -22,7 +22,8 @@ use engine::weights::Catalog;
 use store::cache::{ExpertStore, SlotBudget, StorageMode, StoreOptions};
 use store::trunk::LoadMode;
 
-use super::support::typed;
+use super::long::asks_for_gpu;
+use super::support::{adapter, typed};
 
 const CHUNK: usize = 64;
 const CASES: [&str; 3] = ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4"];
@@ -48,9 +49,8 @@ fn watched(handle: &Handle, work: impl FnOnce()) -> u64 {
 
 #[test]
 fn what_the_driver_allocates_is_within_the_requirements() {
-    let found = gpu::adapters().ok().and_then(|found| found.into_iter().next());
-    let Some(adapter) = found.filter(|adapter| adapter.memory == MemoryClass::Unified) else {
-        assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no GPU that shares memory");
+    let Some(adapter) = adapter().filter(|adapter| adapter.memory == MemoryClass::Unified) else {
+        assert!(!asks_for_gpu(), "no GPU that shares memory");
         return;
     };
     for (case, kv_type) in typed(CASES) {

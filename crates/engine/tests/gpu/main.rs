@@ -1,6 +1,6 @@
 //! Goal: the portable GPU backend gives the reference's logits, and the same bits wherever experts were, however a
-//! text was cut, and with whatever else in the batch. Method: golden checkpoints on whatever GPU is there; lavapipe, a
-//! driver that computes on the processor, is enough. `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
+//! text was cut, and with whatever else in the batch. Method: golden checkpoints on a GPU that is there, with
+//! `FLASHMOE_GPU_TESTS=1` on lavapipe too, a driver that computes on the processor; without either that is a failure.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod ahead;

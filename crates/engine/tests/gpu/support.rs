@@ -1,6 +1,5 @@
 //! What all tests of the portable GPU backend share: adapters, golden checkpoints, engines over them.
 
-use std::io::Write;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use store::format::Checkpoint;
 use store::io::Simulator;
 use store::trunk::LoadMode;
 
-use super::long::part_from;
+use super::long::{asks_for_gpu, part_from, skipped_gpu};
 use super::processor;
 
 /// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
@@ -43,15 +42,13 @@ pub(crate) const CHUNK: usize = 64;
 pub(crate) const ALL: usize = usize::MAX;
 
 pub(crate) fn adapter() -> Option<Adapter> {
-    match gpu::adapters().ok().and_then(|found| found.into_iter().next()) {
-        Some(adapter) => Some(adapter),
-        None if std::env::var_os("FLASHMOE_GPU_TESTS").is_some() => panic!("no Vulkan adapter"),
-        None => {
-            let told = b"skipped: no Vulkan adapter (Debian: apt install mesa-vulkan-drivers)\n";
-            std::io::stderr().write_all(told).unwrap();
-            None
-        }
+    let found = gpu::adapters().ok().and_then(|found| found.into_iter().next());
+    let found = found.filter(|adapter| asks_for_gpu() || adapter.kind != gpu::Kind::Software);
+    assert!(found.is_some() || !asks_for_gpu(), "no Vulkan adapter");
+    if found.is_none() {
+        skipped_gpu();
     }
+    found
 }
 
 /// All of [`MIXERS`], or by default every second; tests begin with either of the first two.

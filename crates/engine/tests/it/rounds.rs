@@ -425,9 +425,7 @@ fn drafts_change_no_answer() {
             for (bound, bounds) in bounds.iter().enumerate() {
                 let expected = answer(&mut engine, sampling, bounds, None);
                 let before = engine.draft_counters();
-                // At ends inside a round by default all right, or measured, in the order of the bounds.
-                let rights = if bound < 2 { 0..5 } else { 3..5 };
-                for right in part_from(bound, rights, if bound < 2 { 1 } else { 2 }) {
+                for right in if bound < 2 { 0..5 } else { 3..5 } {
                     let own = Drafting {
                         source: match right {
                             4 => DraftSource::SuffixOrHead,

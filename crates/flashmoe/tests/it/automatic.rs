@@ -3,6 +3,7 @@
 //! a test's variable has it take for a GPU (`FLASHMOE_TEST_GPU`), with a cache folder of its own.
 #![cfg(target_os = "linux")]
 
+use crate::long::{asks_for_gpu, skipped_gpu};
 use crate::support;
 
 use std::path::{Path, PathBuf};
@@ -18,13 +19,16 @@ fn demo() -> String {
     support::golden().join("../../models/demo").to_str().unwrap().to_owned()
 }
 
-/// lavapipe, where it is installed; `FLASHMOE_GPU_TESTS=1` makes its absence a failure.
+/// lavapipe, where it is asked for.
 fn lavapipe() -> Option<PathBuf> {
     let name = format!("/usr/share/vulkan/icd.d/lvp_icd.{}.json", std::env::consts::ARCH);
-    let found = Some(PathBuf::from(name)).filter(|path| path.exists());
-    let required = std::env::var_os("FLASHMOE_GPU_TESTS").is_some();
-    assert!(found.is_some() || !required, "no lavapipe");
-    found
+    if !asks_for_gpu() {
+        skipped_gpu();
+        return None;
+    }
+    let found = PathBuf::from(name);
+    assert!(found.exists(), "no lavapipe");
+    Some(found)
 }
 
 struct Machine {

@@ -1,18 +1,17 @@
 //! gpt-oss from end to end: every part of it changes the answer, and the same weights give the same bits as a GGUF file
 //! and as a pack, whose records are copies.
 
-use crate::long::part;
+use crate::long::{asks_for_gpu, part, skipped_gpu};
 use crate::support;
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use store::format::{Checkpoint, Extent, Projection, open};
 use store::io::platform::FileExt;
 use store::synthetic::gguf::{F32, GgufFile, GgufTensor, GgufValue};
-use support::{Scored, distance, flashmoe, golden, golden_copy, run};
+use support::{Scored, distance, golden, golden_copy, run};
 
 const CASE: &str = "gptoss-calm-mxfp4";
 /// Numbers of types in GGUF files.
@@ -285,12 +284,10 @@ fn gpus_compute_its_parts() {
 /// The release, a file of GGUF (rows of gate and up apart) and a pack in 8 bits (in turns), on whatever GPU is there.
 #[test]
 fn any_gpu_gives_the_logits_of_the_processor_from_every_layout() {
-    let (folder, model) = golden_copy(CASE);
-    let probe = ["bench", model.to_str().unwrap(), "--device", "gpu:0", "-p", "8", "-n", "1"];
-    if !flashmoe(&probe).status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
-        std::io::stderr().write_all(b"skipped: no Vulkan adapter\n").unwrap();
-        return;
+    if !asks_for_gpu() {
+        return skipped_gpu();
     }
+    let (folder, model) = golden_copy(CASE);
     let (gguf, pack) = (folder.path().join("m.gguf"), folder.path().join("pack"));
     fs::write(&gguf, converted(&open(&model).unwrap(), &model).to_bytes()).unwrap();
     let [from, to] = [&model, &pack].map(|path| path.to_str().unwrap());

@@ -1,22 +1,23 @@
 //! Goal: models in blocks of GGUF give the processor's logits on any GPU, and the same bits wherever experts were.
-//! Method: synthetic checkpoints whose widths are whole blocks, on whatever GPU is there; `FLASHMOE_GPU_TESTS=1` makes
-//! the absence of a GPU a failure.
+//! Method: synthetic checkpoints whose widths are whole blocks, on whatever GPU is there, with `FLASHMOE_GPU_TESTS=1`
+//! alone.
 
-use crate::long::part;
+use crate::long::{asks_for_gpu, part, skipped_gpu};
 use crate::support;
 
-use std::io::Write;
-
-use support::{Scored, demo_shape, distance, flashmoe, run};
+use support::{Scored, demo_shape, distance, run};
 
 /// Of experts and of the rest: blocks with and without minima, of 32 and 256 values, with grids and with tables.
 const PAIRS: [(&str, &str); 3] = [("q4_k", "q6_k"), ("iq2_xs", "q8_0"), ("iq3_s", "iq4_xs")];
 
 #[test]
 fn blocks_give_the_logits_of_the_processor() {
+    if !asks_for_gpu() {
+        return skipped_gpu();
+    }
     let folder = tempfile::tempdir().unwrap();
     let shape = demo_shape(folder.path(), 256);
-    for (number, (experts, trunk)) in part(PAIRS, 3).enumerate() {
+    for (experts, trunk) in part(PAIRS, 3) {
         let model = folder.path().join(experts);
         let words = [shape.to_str().unwrap(), model.to_str().unwrap()];
         run(&[
@@ -31,13 +32,6 @@ fn blocks_give_the_logits_of_the_processor() {
             trunk,
         ]);
         let score = |options: &[&str]| Scored::with_ids_of("qwen35-hf", &model, options);
-        let probe =
-            || flashmoe(&["bench", words[1], "--device", "gpu:0", "-p", "8", "-n", "1", "-r", "1"]);
-        let may_skip = number == 0 && std::env::var_os("FLASHMOE_GPU_TESTS").is_none();
-        if may_skip && !probe().status.success() {
-            std::io::stderr().write_all(b"skipped: no Vulkan adapter\n").unwrap();
-            return;
-        }
         let reference = score(&["--device", "cpu", "--arithmetic", "f32"]);
         let all = score(&["--device", "gpu:0"]);
         let apart = distance(&all, &reference);

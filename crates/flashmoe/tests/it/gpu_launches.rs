@@ -3,19 +3,17 @@
 //! launches), and some of them copied when they are missing (the choice and each half of the experts by itself).
 //! `FLASHMOE_GPU_TESTS=1` makes the absence of a GPU a failure.
 
+use crate::long::{asks_for_gpu, skipped_gpu};
 use crate::support;
-
-use std::io::Write;
 
 use serde_json::Value;
 use support::{Scored, demo_shape, distance, flashmoe, run};
 
-fn skipped() {
-    std::io::stderr().write_all(b"skipped: no Vulkan adapter\n").unwrap();
-}
-
 #[test]
 fn launches_of_several_operations_show_in_no_bit() {
+    if !asks_for_gpu() {
+        return skipped_gpu();
+    }
     let folder = tempfile::tempdir().unwrap();
     // Rows that 32 invocations read as vectors.
     let shape = demo_shape(folder.path(), 512);
@@ -27,9 +25,7 @@ fn launches_of_several_operations_show_in_no_bit() {
         let options =
             ["bench", model, "--device", "gpu:0", "-p", "6", "-n", "4", "-r", "1", "-o", "json"];
         let ran = flashmoe(&[&options, more].concat());
-        if !ran.status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
-            return skipped();
-        }
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
         let text = String::from_utf8(ran.stdout).unwrap();
         let found: Vec<Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -62,9 +58,8 @@ fn launches_of_kimi_linear_give_the_bits_of_its_operations_and_the_logits_of_the
     ] {
         assert!(program.contains(launch), "{launch}: {program}");
     }
-    let probe = ["plan", name, "--device", "gpu:0"];
-    if std::env::var_os("FLASHMOE_GPU_TESTS").is_none() && !flashmoe(&probe).status.success() {
-        return skipped();
+    if !asks_for_gpu() {
+        return skipped_gpu();
     }
     let score = |options: &[&str]| {
         let options = [options, &["--kv-type", "f32"]].concat();

@@ -2,6 +2,7 @@
 //! without; a stage that is killed, stopped, of another model or another build is a typed error in time, and what is
 //! started anew answers right. Method: the real binary, stages as child processes on loopback addresses.
 
+use crate::long::{asks_for_gpu, skipped_gpu};
 use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -136,16 +137,11 @@ fn processes_answer_as_one_does() {
 
 #[test]
 fn processes_on_any_gpu_answer_as_one_does() {
+    if !asks_for_gpu() {
+        return skipped_gpu();
+    }
     let case = "qwen35-calm-mlx-mixed";
     let sizes = ["--device", "gpu:0", "--context", "1024", "--prefill-chunk", "64"];
-    let model = net(case);
-    let probe = [&["plan", model.to_str().unwrap()], &sizes[..]].concat();
-    let found = Command::new(env!("CARGO_BIN_EXE_flashmoe")).args(probe).output().unwrap();
-    if !found.status.success() && std::env::var_os("FLASHMOE_GPU_TESTS").is_none() {
-        let said = String::from_utf8_lossy(&found.stderr);
-        assert!(said.contains("Vulkan") || said.contains("GPU"), "{said}");
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let reference = Scored::compute(case, &sizes);
     for cut in [&["1:4"][..], &["2:3", "3:4"]] {

@@ -4,6 +4,7 @@
 //! `FLASHMOE_GPU_TESTS=1` the absence of a GPU is a failure.
 
 use crate::engine_support;
+use crate::long::{asks_for_gpu, skipped_gpu};
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -24,8 +25,11 @@ use store::trunk::LoadMode;
 
 /// An engine of the setting's model on the first GPU, and what ends that.
 pub(crate) fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
-    let Some(adapter) = gpu::adapters().ok().and_then(|found| found.into_iter().next()) else {
-        assert!(std::env::var_os("FLASHMOE_GPU_TESTS").is_none(), "no Vulkan adapter");
+    let found = gpu::adapters().ok().and_then(|found| found.into_iter().next());
+    let found = found.filter(|adapter| asks_for_gpu() || adapter.kind != gpu::Kind::Software);
+    let Some(adapter) = found else {
+        assert!(!asks_for_gpu(), "no Vulkan adapter");
+        skipped_gpu();
         return None;
     };
     let checkpoint = Arc::new(store::format::open(&folder_of(setting)).unwrap());

@@ -6,7 +6,6 @@
 //! docs/scheduling.md.
 #![allow(clippy::print_stdout, reason = "a run says what it did")]
 
-use crate::long::is_long;
 use crate::{engine_support, oracle};
 
 use std::collections::BTreeMap;
@@ -317,8 +316,7 @@ fn stop(worker: EngineWorker, sums: &mut BTreeMap<&str, u64>) -> usize {
 #[test]
 fn every_answer_is_that_of_a_run_without_reuse() {
     let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
-    let requests =
-        number("FLASHMOE_FUZZ_REQUESTS").unwrap_or(if is_long() { 160 } else { 64 }) as usize;
+    let requests = number("FLASHMOE_FUZZ_REQUESTS").unwrap_or(160) as usize;
     let seed = number("FLASHMOE_FUZZ_SEED").unwrap_or(1);
     let shared = run("qwen35-calm-mlx-mixed", requests * 3 / 4, seed)
         + run("qwen3-calm-hf", requests / 4, seed + 1)
@@ -334,12 +332,11 @@ fn every_answer_is_that_of_a_run_without_reuse() {
 /// Files of one worker are read by the other, whose layers are cut in another way.
 #[test]
 fn every_answer_of_stages_is_that_of_one_device_without_reuse() {
-    let (many, few) = if is_long() { (50, 30) } else { (30, 14) };
-    let shared = run_on([&[2], &[1, 3]], "qwen35-calm-mlx-mixed", many, 7)
-        + run_on([&[], &[1]], "dsv4-calm-hf", few, 8)
-        + run_on([&[2], &[]], "flash-next-calm-hf", few, 9)
-        + run_on([&[1], &[1, 2]], "gemma4-calm-hf", few, 10)
-        + run_on([&[1, 2], &[1, 2]], "deepseek-calm-hf", few, 11)
-        + run_on([&[1], &[]], "glm5-calm-hf", few, 12);
+    let shared = run_on([&[2], &[1, 3]], "qwen35-calm-mlx-mixed", 50, 7)
+        + run_on([&[], &[1]], "dsv4-calm-hf", 30, 8)
+        + run_on([&[2], &[]], "flash-next-calm-hf", 30, 9)
+        + run_on([&[1], &[1, 2]], "gemma4-calm-hf", 30, 10)
+        + run_on([&[1, 2], &[1, 2]], "deepseek-calm-hf", 30, 11)
+        + run_on([&[1], &[]], "glm5-calm-hf", 30, 12);
     assert!(shared > 0, "nothing came from the shared folder");
 }

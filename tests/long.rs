@@ -19,11 +19,30 @@ pub(crate) fn asks_for_gpu() -> bool {
     std::env::var_os("FLASHMOE_GPU_TESTS").is_some()
 }
 
-/// Says that a test of any GPU did nothing.
-pub(crate) fn skipped_gpu() {
+/// Whether a test of any GPU that needs to be asked for does nothing, which it says then.
+pub(crate) fn skips_gpu() -> bool {
+    if asks_for_gpu() {
+        return false;
+    }
     let said =
         b"skipped: FLASHMOE_GPU_TESTS=1 has it run (Debian: apt install mesa-vulkan-drivers)\n";
     std::io::Write::write_all(&mut std::io::stderr(), said).expect("the standard error output");
+    true
+}
+
+/// The first of the adapters, where tests of any GPU run on it: a card, or any that is asked for.
+///
+/// # Panics
+/// When one is asked for and there is none.
+pub(crate) fn tested<A>(found: Vec<A>, is_software: impl Fn(&A) -> bool) -> Option<A> {
+    let first = found.into_iter().next();
+    match first.filter(|adapter| asks_for_gpu() || !is_software(adapter)) {
+        None => {
+            assert!(skips_gpu(), "no Vulkan adapter");
+            None
+        }
+        adapter => adapter,
+    }
 }
 
 /// All cases, or by default every `step`-th, beginning with the first.

@@ -5,16 +5,9 @@
 mod long;
 
 use gpu::{Adapter, DriverOptions, Kind, Wait, adapters, check};
-use long::{asks_for_gpu, skipped_gpu};
 
 fn adapter() -> Option<Adapter> {
-    let found = adapters().ok().and_then(|found| found.into_iter().next());
-    let found = found.filter(|adapter| asks_for_gpu() || adapter.kind != Kind::Software);
-    assert!(found.is_some() || !asks_for_gpu(), "no Vulkan adapter");
-    if found.is_none() {
-        skipped_gpu();
-    }
-    found
+    long::tested(adapters().unwrap_or_default(), |it| it.kind == Kind::Software)
 }
 
 /// Checks these groups: each of the two tests below has about half of the time, and they run next to each other.

@@ -21,7 +21,7 @@ use store::format::Checkpoint;
 use store::io::Simulator;
 use store::trunk::LoadMode;
 
-use super::long::{asks_for_gpu, part_from, skipped_gpu};
+use super::long::{part_from, tested};
 use super::processor;
 
 /// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
@@ -42,13 +42,7 @@ pub(crate) const CHUNK: usize = 64;
 pub(crate) const ALL: usize = usize::MAX;
 
 pub(crate) fn adapter() -> Option<Adapter> {
-    let found = gpu::adapters().ok().and_then(|found| found.into_iter().next());
-    let found = found.filter(|adapter| asks_for_gpu() || adapter.kind != gpu::Kind::Software);
-    assert!(found.is_some() || !asks_for_gpu(), "no Vulkan adapter");
-    if found.is_none() {
-        skipped_gpu();
-    }
-    found
+    tested(gpu::adapters().unwrap_or_default(), |it| it.kind == gpu::Kind::Software)
 }
 
 /// All of [`MIXERS`], or by default every second; tests begin with either of the first two.

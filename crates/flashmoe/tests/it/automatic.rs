@@ -3,7 +3,6 @@
 //! a test's variable has it take for a GPU (`FLASHMOE_TEST_GPU`), with a cache folder of its own.
 #![cfg(target_os = "linux")]
 
-use crate::long::{asks_for_gpu, skipped_gpu};
 use crate::support;
 
 use std::path::{Path, PathBuf};
@@ -19,18 +18,6 @@ fn demo() -> String {
     support::golden().join("../../models/demo").to_str().unwrap().to_owned()
 }
 
-/// lavapipe, where it is asked for.
-fn lavapipe() -> Option<PathBuf> {
-    let name = format!("/usr/share/vulkan/icd.d/lvp_icd.{}.json", std::env::consts::ARCH);
-    if !asks_for_gpu() {
-        skipped_gpu();
-        return None;
-    }
-    let found = PathBuf::from(name);
-    assert!(found.exists(), "no lavapipe");
-    Some(found)
-}
-
 struct Machine {
     driver: PathBuf,
     cache: tempfile::TempDir,
@@ -38,7 +25,7 @@ struct Machine {
 
 impl Machine {
     fn new() -> Option<Self> {
-        Some(Self { driver: lavapipe()?, cache: tempfile::tempdir().unwrap() })
+        Some(Self { driver: support::lavapipe()?, cache: tempfile::tempdir().unwrap() })
     }
 
     /// What Mesa compiles is kept where other tests have it: a check of all kernels takes thirteen seconds of a

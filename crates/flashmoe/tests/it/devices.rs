@@ -3,7 +3,6 @@
 //! lavapipe with `FLASHMOE_GPU_TESTS=1`.
 #![cfg(target_os = "linux")]
 
-use crate::long::{asks_for_gpu, skipped_gpu};
 use crate::support;
 
 use std::path::Path;
@@ -19,18 +18,6 @@ fn told(arguments: &[&str], variables: &[(&str, &Path)]) -> (i32, String) {
     command.args(arguments).env_remove("XDG_RUNTIME_DIR").env_remove("VK_ICD_FILENAMES");
     let output = command.envs(variables.iter().copied()).output().unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
-}
-
-/// The driver that computes on the processor, where it is asked for.
-fn lavapipe() -> Option<std::path::PathBuf> {
-    let name = format!("/usr/share/vulkan/icd.d/lvp_icd.{}.json", std::env::consts::ARCH);
-    if !asks_for_gpu() {
-        skipped_gpu();
-        return None;
-    }
-    let found = std::path::PathBuf::from(name);
-    assert!(found.exists(), "no lavapipe");
-    Some(found)
 }
 
 /// One line, with the words.
@@ -58,7 +45,7 @@ fn without_a_loader_it_says_what_to_install() {
 
 #[test]
 fn without_a_driver_it_says_so_and_not_that_the_loader_is_missing() {
-    if lavapipe().is_none() {
+    if support::lavapipe().is_none() {
         return;
     }
     let none = [("VK_DRIVER_FILES", Path::new("/nonexistent.json"))];
@@ -72,7 +59,7 @@ fn without_a_driver_it_says_so_and_not_that_the_loader_is_missing() {
 
 #[test]
 fn an_adapter_that_is_not_there_or_computes_on_the_processor_is_named() {
-    let Some(driver) = lavapipe() else { return };
+    let Some(driver) = support::lavapipe() else { return };
     let driver = [("VK_DRIVER_FILES", driver.as_path())];
     let (code, said) = told(&["plan", &demo(), "--device", "gpu:7"], &driver);
     one_line(&said, &["no GPU 7", "1 found", "flashmoe doctor"]);
@@ -84,7 +71,7 @@ fn an_adapter_that_is_not_there_or_computes_on_the_processor_is_named() {
 
 #[test]
 fn too_little_memory_is_told_before_anything_is_loaded_and_enough_says_nothing_else() {
-    let Some(driver) = lavapipe() else { return };
+    let Some(driver) = support::lavapipe() else { return };
     let driver = [("VK_DRIVER_FILES", driver.as_path())];
     let with = |options: &[&str]| {
         let demo = demo();
@@ -109,7 +96,7 @@ fn too_little_memory_is_told_before_anything_is_loaded_and_enough_says_nothing_e
 
 #[test]
 fn types_of_keys_and_values_that_the_kernels_do_not_store_are_refused_before_anything_is_loaded() {
-    let Some(driver) = lavapipe() else { return };
+    let Some(driver) = support::lavapipe() else { return };
     let driver = [("VK_DRIVER_FILES", driver.as_path())];
     let plan = |model: &str, kv_type: &str| {
         told(&["plan", model, "--device", "gpu:0", "--kv-type", kv_type], &driver)
@@ -127,7 +114,7 @@ fn types_of_keys_and_values_that_the_kernels_do_not_store_are_refused_before_any
 
 #[test]
 fn the_demo_answers_in_8_bits_as_the_processor_does() {
-    let Some(driver) = lavapipe() else { return };
+    let Some(driver) = support::lavapipe() else { return };
     let answer = |device: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flashmoe"));
         let question = "What is 255 factored?";

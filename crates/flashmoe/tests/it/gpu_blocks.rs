@@ -2,7 +2,7 @@
 //! Method: synthetic checkpoints whose widths are whole blocks, on whatever GPU is there, with `FLASHMOE_GPU_TESTS=1`
 //! alone.
 
-use crate::long::{asks_for_gpu, part, skipped_gpu};
+use crate::long::{part, skips_gpu};
 use crate::support;
 
 use support::{Scored, demo_shape, distance, run};
@@ -12,8 +12,8 @@ const PAIRS: [(&str, &str); 3] = [("q4_k", "q6_k"), ("iq2_xs", "q8_0"), ("iq3_s"
 
 #[test]
 fn blocks_give_the_logits_of_the_processor() {
-    if !asks_for_gpu() {
-        return skipped_gpu();
+    if skips_gpu() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     let shape = demo_shape(folder.path(), 256);

@@ -3,7 +3,7 @@
 //! binary on golden nets; lavapipe with `FLASHMOE_GPU_TESTS=1`; plans
 //! for GPUs that are not here.
 
-use crate::long::{asks_for_gpu, part, skipped_gpu};
+use crate::long::{part, skips_gpu};
 use crate::support;
 
 use std::process::Command;
@@ -190,8 +190,8 @@ fn a_stage_of_gpus_ends_with_experts() {
 
 #[test]
 fn stages_on_any_gpu_answer_as_one_does() {
-    if !asks_for_gpu() {
-        return skipped_gpu();
+    if skips_gpu() {
+        return;
     }
     let case = "qwen35-calm-mlx-mixed";
     let reference = Scored::compute(case, &["--device", "gpu:0"]);

@@ -1,10 +1,10 @@
 //! Goal: a server whose GPU is lost goes on: the request at work fails with that reason, later ones are refused with
 //! it, the health says that a restart is wanted. Method: a worker over the portable backend on whatever GPU is there,
-//! and the end of its device; lavapipe, a driver that computes on the processor, is enough. With
-//! `FLASHMOE_GPU_TESTS=1` the absence of a GPU is a failure.
+//! and the end of its device; with `FLASHMOE_GPU_TESTS=1` on lavapipe too, a driver that computes on the processor.
+//! Without either that is a failure.
 
 use crate::engine_support;
-use crate::long::{asks_for_gpu, skipped_gpu};
+use crate::long::tested;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,13 +25,8 @@ use store::trunk::LoadMode;
 
 /// An engine of the setting's model on the first GPU, and what ends that.
 pub(crate) fn engine(setting: &Setting) -> Option<(Engine, Handle)> {
-    let found = gpu::adapters().ok().and_then(|found| found.into_iter().next());
-    let found = found.filter(|adapter| asks_for_gpu() || adapter.kind != gpu::Kind::Software);
-    let Some(adapter) = found else {
-        assert!(!asks_for_gpu(), "no Vulkan adapter");
-        skipped_gpu();
-        return None;
-    };
+    let adapters = gpu::adapters().unwrap_or_default();
+    let adapter = tested(adapters, |it| it.kind == gpu::Kind::Software)?;
     let checkpoint = Arc::new(store::format::open(&folder_of(setting)).unwrap());
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let mut catalog = Catalog::new(&checkpoint);

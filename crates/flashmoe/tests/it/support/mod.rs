@@ -23,6 +23,18 @@ pub(crate) fn run(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The driver that computes on the processor, where tests of any GPU are asked for.
+#[cfg(target_os = "linux")]
+pub(crate) fn lavapipe() -> Option<PathBuf> {
+    if crate::long::skips_gpu() {
+        return None;
+    }
+    let driver = format!("/usr/share/vulkan/icd.d/lvp_icd.{}.json", std::env::consts::ARCH);
+    let driver = PathBuf::from(driver);
+    assert!(driver.exists(), "no lavapipe");
+    Some(driver)
+}
+
 /// Copies the files of a folder into a new one.
 pub(crate) fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();

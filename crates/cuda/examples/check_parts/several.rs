@@ -129,7 +129,7 @@ impl Bench {
                 let kind = ["convolution", "SwiGLU", "sum"][kind];
                 self.equal_bits(&format!("{kind} of {case}"), *found, *expected);
             }
-            self.equal_bits(&format!("small matrix beside {case}"), outs[0].1, outs[1].1);
+            self.equal_bits(&format!("small matrix next to {case}"), outs[0].1, outs[1].1);
             self.equal_bits(&format!("tails of {case}"), tails[0], tails[1]);
         }
     }

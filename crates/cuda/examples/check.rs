@@ -25,6 +25,8 @@ mod attention;
 mod blocks;
 #[path = "check_parts/bus.rs"]
 mod bus;
+#[path = "check_parts/chosen_rows.rs"]
+mod chosen_rows;
 #[path = "check_parts/compressed.rs"]
 mod compressed;
 #[path = "check_parts/delta.rs"]
@@ -534,6 +536,7 @@ pub(crate) fn run(seed: u64) {
     bench.visible();
     bench.sandwich(&pinned);
     bench.latent();
+    bench.chosen_rows();
     bench.tiles();
     bench.few();
     bench.mixture(&pinned);
@@ -560,6 +563,7 @@ pub(crate) fn run(seed: u64) {
     }
     bench.attention_table(copy);
     bench.latent_table();
+    bench.chosen_table();
     bench.few_table();
     bench.tiles_table();
     bench.delta_table();

@@ -46,79 +46,117 @@ __device__ inline uint32_t ordered_bits(float v) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// Scores that a thread of `choose_rows` asks for together: a step has one block, which waits for nothing else.
-constexpr uint32_t SCORES_AT_ONCE = 4;
+// Scores that a thread of `choose_rows` asks for together, and bins of its histograms.
+constexpr uint32_t SCORES_AT_ONCE = 8, SCORE_BINS = 2048;
 
-// The `top` rows with the greatest scores, ascending; of equal scores the first. Grid: tokens, 1024 threads.
+// Calls `each` with the ordered bits of every score of `count`, by number or with zero past the end, a warp's together.
+template <typename F>
+__device__ __forceinline__ void for_scores(const float* scores, uint32_t begin, uint32_t end, uint32_t stride, F each) {
+    for (uint32_t base = begin; base < end; base += SCORES_AT_ONCE * stride) {
+        float v[SCORES_AT_ONCE];
+#pragma unroll
+        for (uint32_t j = 0; j < SCORES_AT_ONCE; j++) {
+            uint32_t i = base + j * stride + threadIdx.x % stride;
+            v[j] = i < end ? __ldcg(scores + i) : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < SCORES_AT_ONCE; j++) {
+            uint32_t i = base + j * stride + threadIdx.x % stride;
+            if (base + j * stride < end) each(i, i < end, ordered_bits(v[j]));
+        }
+    }
+}
+
+// The `top` rows with the greatest scores, ascending; of equal scores the first. The range of keys in which the last
+// one lies that is chosen is cut into bins until it is one key, or all that are in it are chosen: the first range is
+// that of the token's scores, so that bins are seldom crowded. Grid: tokens, 1024 threads.
 extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_constant__ ScoreArguments a) {
     await_inputs();
     release_next();
-    __shared__ uint32_t counts[256], totals[32], found[2];
-    uint32_t token = blockIdx.x, visible = (a.rows.positions[token] + 1) / a.rows.ratio, lane = threadIdx.x % 32;
+    constexpr uint32_t WARPS = 32;
+    __shared__ uint32_t counts[SCORE_BINS], totals[WARPS], others[WARPS], found[4];
+    uint32_t token = blockIdx.x, visible = (a.rows.positions[token] + 1) / a.rows.ratio;
+    uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (visible <= a.top) return;
     const float* scores = a.scores + size_t(token) * a.stride;
-    // The least key that is chosen, 8 bits at a time, and how many of that key are.
-    uint32_t least = 0, wanted = a.top;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        for (uint32_t i = threadIdx.x; i < 256; i += blockDim.x) counts[i] = 0;
-        __syncthreads();
-        for (uint32_t base = 0; base < visible; base += SCORES_AT_ONCE * blockDim.x) {
-            uint32_t keys[SCORES_AT_ONCE];
+    uint32_t low = 0xffffffffu, high = 0, wanted = a.top;
+    for_scores(scores, 0, visible, blockDim.x, [&](uint32_t, bool live, uint32_t key) {
+        if (live) low = min(low, key), high = max(high, key);
+    });
 #pragma unroll
-            for (uint32_t j = 0; j < SCORES_AT_ONCE; j++) {
-                uint32_t i = base + j * blockDim.x + threadIdx.x;
-                keys[j] = i < visible ? ordered_bits(scores[i]) : 0;
-            }
+    for (int offset = 16; offset > 0; offset /= 2) {
+        low = min(low, __shfl_xor_sync(FULL, low, offset)), high = max(high, __shfl_xor_sync(FULL, high, offset));
+    }
+    if (lane == 0) totals[warp] = low, others[warp] = high;
+    __syncthreads();
+    low = totals[lane], high = others[lane];
 #pragma unroll
-            for (uint32_t j = 0; j < SCORES_AT_ONCE; j++) {
-                uint32_t key = keys[j], bin = key >> shift & 255, same = 0;
-                bool counted = base + j * blockDim.x + threadIdx.x < visible;
-                counted &= shift == 24 || key >> (shift + 8) == least >> (shift + 8);
-                uint32_t others = __ballot_sync(FULL, counted);
-                if (counted) same = __match_any_sync(others, bin);
-                if (counted && lane == __ffs(same) - 1) atomicAdd(&counts[bin], __popc(same));
-            }
-        }
-        __syncthreads();
-        if (threadIdx.x < 32) {
-            // Eight bins a lane, the greatest first; one lane has the bin with the last key that is wanted.
-            uint32_t bin = 255 - 8 * lane, sum = 0;
-            for (uint32_t j = 0; j < 8; j++) sum += counts[bin - j];
-            uint32_t before = sum;
-            for (uint32_t offset = 1; offset < 32; offset *= 2) {
-                uint32_t other = __shfl_up_sync(FULL, before, offset);
-                if (lane >= offset) before += other;
-            }
-            before -= sum;
-            if (before < wanted && wanted <= before + sum) {
-                uint32_t left = wanted - before;
-                while (counts[bin] < left) left -= counts[bin--];
-                found[0] = least | bin << shift, found[1] = left;
-            }
-        }
-        __syncthreads();
-        least = found[0], wanted = found[1];
+    for (int offset = 16; offset > 0; offset /= 2) {
+        low = min(low, __shfl_xor_sync(FULL, low, offset)), high = max(high, __shfl_xor_sync(FULL, high, offset));
     }
-    // Counts before the pass in progress: above the least key in the high half of a word, equal to it in the low half.
-    uint32_t above_before = 0, equal_before = 0;
-    for (uint32_t base = 0; base < visible; base += blockDim.x) {
-        uint32_t i = base + threadIdx.x, key = i < visible ? ordered_bits(scores[i]) : 0;
-        bool above = i < visible && key > least, equal = i < visible && key == least;
-        uint32_t all_above = __ballot_sync(FULL, above), all_equal = __ballot_sync(FULL, equal);
+    __syncthreads();
+    for (uint32_t left = visible; low != high && left != wanted;) {
+        uint32_t shift = max(32 - __clz(high - low), 11) - 11;
+        for (uint32_t i = threadIdx.x; i < SCORE_BINS; i += blockDim.x) counts[i] = 0;
         __syncthreads();
-        if (lane == 0) totals[threadIdx.x / 32] = __popc(all_above) << 16 | __popc(all_equal);
+        for_scores(scores, 0, visible, blockDim.x, [&](uint32_t, bool live, uint32_t key) {
+            live &= key >= low && key <= high;
+            uint32_t bin = (key - low) >> shift, mask = __ballot_sync(FULL, live);
+            if (mask == 0) return;
+            // Many scores are often one, zero: then a lane counts for its warp.
+            uint32_t leader = __ffs(mask) - 1, common = __shfl_sync(FULL, bin, leader);
+            if (__all_sync(FULL, !live || bin == common)) {
+                if (lane == leader) atomicAdd(&counts[bin], __popc(mask));
+            } else if (live) {
+                atomicAdd(&counts[bin], 1);
+            }
+        });
         __syncthreads();
-        uint32_t before = 0, all = 0;
-        for (uint32_t w = 0; w < 32; w++) {
-            if (w < threadIdx.x / 32) before += totals[w];
-            all += totals[w];
+        // Two bins a thread, the greatest first; one thread has the bin with the last key that is wanted.
+        uint32_t bin = SCORE_BINS - 1 - 2 * threadIdx.x, upper = counts[bin], sum = upper + counts[bin - 1];
+        uint32_t before = sum;
+#pragma unroll
+        for (uint32_t offset = 1; offset < 32; offset *= 2) {
+            uint32_t other = __shfl_up_sync(FULL, before, offset);
+            if (lane >= offset) before += other;
         }
-        uint32_t mask = (1u << lane) - 1;
-        uint32_t over = above_before + (before >> 16) + __popc(all_above & mask);
-        uint32_t same = equal_before + (before & 0xffffu) + __popc(all_equal & mask);
-        if (above || (equal && same < wanted)) a.chosen[size_t(token) * a.top + over + min(same, wanted)] = i;
-        above_before += all >> 16, equal_before += all & 0xffffu;
+        if (lane == 31) totals[warp] = before;
+        __syncthreads();
+        before -= sum;
+        for (uint32_t w = 0; w < warp; w++) before += totals[w];
+        if (before < wanted && wanted <= before + sum) {
+            uint32_t above = before;
+            if (above + upper < wanted) above += upper, bin--;
+            uint32_t start = low + (bin << shift);
+            found[0] = start, found[1] = start + min(high - start, (1u << shift) - 1);
+            found[2] = wanted - above, found[3] = counts[bin];
+        }
+        __syncthreads();
+        low = found[0], high = found[1], wanted = found[2], left = found[3];
+        __syncthreads();
     }
+    // A warp has rows that follow each other: what it counts says where it writes.
+    uint32_t share = ((visible + WARPS - 1) / WARPS + 31) / 32 * 32;
+    uint32_t begin = min(warp * share, visible), end = min(begin + share, visible), above = 0, equal = 0;
+    for_scores(scores, begin, end, 32, [&](uint32_t, bool live, uint32_t key) {
+        above += live && key > high, equal += live && key >= low && key <= high;
+    });
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+        above += __shfl_xor_sync(FULL, above, offset), equal += __shfl_xor_sync(FULL, equal, offset);
+    }
+    if (lane == 0) totals[warp] = above, others[warp] = equal;
+    __syncthreads();
+    above = 0, equal = 0;
+    for (uint32_t w = 0; w < warp; w++) above += totals[w], equal += others[w];
+    uint32_t* chosen = a.chosen + size_t(token) * a.top;
+    for_scores(scores, begin, end, 32, [&](uint32_t i, bool live, uint32_t key) {
+        bool over = live && key > high, same = live && key >= low && key <= high;
+        uint32_t all_over = __ballot_sync(FULL, over), all_same = __ballot_sync(FULL, same);
+        uint32_t mask = (1u << lane) - 1, first = equal + __popc(all_same & mask);
+        if (over || (same && first < wanted)) chosen[above + __popc(all_over & mask) + min(first, wanted)] = i;
+        above += __popc(all_over), equal += __popc(all_same);
+    });
 }
 
 struct RowAttentionArguments {

@@ -8,9 +8,9 @@
 struct DeltaChunkArguments {
     float* mixed;            // [tokens, channels]: q of all key heads, k of all, v of all; q and k are normalised here
     float* beta;             // [tokens, value_heads]: before the sigmoid, after `delta_prepare` after it
-    float* decay;            // [tokens, value_heads]: before the softplus; after `delta_prepare` the state's factor
+    float* decay;            // [tokens, value_heads, decays]; after `delta_prepare` factors of the state
     const float* rate;       // [value_heads]
-    const float* bias;       // [value_heads]
+    const float* bias;       // [value_heads, decays]
     float* state;            // [value_heads, key_dim, value_dim] of the run's sequence
     float* out;              // [tokens, value_heads, value_dim]
     const uint32_t* sequences;// per token; only the first is read
@@ -21,7 +21,9 @@ struct DeltaChunkArguments {
     uint32_t value_heads;
     uint32_t key_dim;        // 128 or 256
     uint32_t value_dim;      // a multiple of 4
-    uint32_t tiled;          // as in `DeltaArguments`
+    uint32_t tiled;          // as in `DeltaArguments`, as are `decays` and `bound`
+    uint32_t decays;
+    float bound;
     uint32_t padding;
 };
 
@@ -39,20 +41,23 @@ extern "C" __global__ void __launch_bounds__(256) delta_prepare(const __grid_con
     }
     for (uint32_t head = threadIdx.x; head < a.value_heads; head += 256) {
         size_t at = size_t(blockIdx.x) * a.value_heads + head;
-        float raw = a.decay[at] + a.bias[head];
-        float softplus = raw > 20.0f ? raw : log1pf(expf(raw));
         a.beta[at] = sigmoid(a.beta[at]);
-        a.decay[at] = expf(-a.rate[head] * softplus);
+    }
+    for (uint32_t i = threadIdx.x; i < a.value_heads * a.decays; i += 256) {
+        size_t at = size_t(blockIdx.x) * a.value_heads * a.decays + i;
+        a.decay[at] = channel_factor(a.decay[at] + a.bias[i], a.rate[i / a.decays], a.bound);
     }
 }
 
 #if __CUDA_ARCH__ >= 800
 
 // A block has 16 columns of a head's state: a warp four, eight lanes a column, a lane KEYS keys, every eighth four.
+// With CHANNELS the rows of the state have factors of their own.
 // Grid: (value_heads, value_dim / 16), 128 threads; shared: DELTA_BATCHES batches.
-template <int KEYS>
+template <int KEYS, bool CHANNELS = false>
 __device__ inline void delta_chunk(const DeltaChunkArguments& a) {
-    constexpr uint32_t DIM = 8 * KEYS, ROW = 2 * DIM + 16 + 4; // floats of a token: q, k, v of the columns, gates
+    // Floats of a token: q, k, v of the columns, gates, factors of rows.
+    constexpr uint32_t DIM = 8 * KEYS, FACTORS = 2 * DIM + 16 + 4, ROW = FACTORS + (CHANNELS ? DIM : 0);
     extern __shared__ __align__(16) float tokens_memory[];
     uint32_t thread = threadIdx.x, lane = thread % 32, part = lane % 8;
     uint32_t head = blockIdx.x, own = thread / 32 * 4 + lane / 8, column = blockIdx.y * 16 + own;
@@ -79,7 +84,15 @@ __device__ inline void delta_chunk(const DeltaChunkArguments& a) {
                 const float* from = there ? values + size_t(first + token) * a.channels + at : values;
                 copy_16(to + (token * ROW + 2 * DIM + at) * 4, from, there);
             }
-            if (thread < DELTA_BATCH * 2) {
+            if constexpr (CHANNELS) {
+                for (uint32_t i = thread; i < DELTA_BATCH * DIM / 4; i += 128) {
+                    uint32_t token = i / (DIM / 4), at = i % (DIM / 4) * 4;
+                    bool there = first + token < a.tokens;
+                    const float* from = a.decay + (size_t(there ? first + token : 0) * a.value_heads + head) * DIM;
+                    copy_16(to + (token * ROW + FACTORS + at) * 4, from + at, there);
+                }
+            }
+            if (thread < DELTA_BATCH * 2 && !(CHANNELS && thread % 2)) {
                 uint32_t token = thread / 2;
                 bool there = first + token < a.tokens;
                 const float* gates = thread % 2 ? a.decay : a.beta;
@@ -111,10 +124,15 @@ __device__ inline void delta_chunk(const DeltaChunkArguments& a) {
                 float4 q = reinterpret_cast<const float4*>(row)[part + 8 * i];
                 float4 w = reinterpret_cast<const float4*>(row + DIM)[part + 8 * i];
                 float qs[4] = {q.x, q.y, q.z, q.w}, ks[4] = {w.x, w.y, w.z, w.w};
+                float factors[4] = {gates.y, gates.y, gates.y, gates.y};
+                if constexpr (CHANNELS) {
+                    float4 f = reinterpret_cast<const float4*>(row + FACTORS)[part + 8 * i];
+                    factors[0] = f.x, factors[1] = f.y, factors[2] = f.z, factors[3] = f.w;
+                }
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     k[4 * i + j] = ks[j];
-                    s[4 * i + j] *= gates.y;
+                    s[4 * i + j] *= factors[j];
                     with_key[j] = fmaf(s[4 * i + j], ks[j], with_key[j]);
                     with_query[j] = fmaf(s[4 * i + j], qs[j], with_query[j]);
                     both[j] = fmaf(ks[j], qs[j], both[j]);
@@ -154,4 +172,7 @@ extern "C" __global__ void __launch_bounds__(128) delta_chunk_16(const __grid_co
 }
 extern "C" __global__ void __launch_bounds__(128) delta_chunk_32(const __grid_constant__ DeltaChunkArguments a) {
     DELTA_BODY(delta_chunk<32>(a));
+}
+extern "C" __global__ void __launch_bounds__(128) delta_chunk_channels(const __grid_constant__ DeltaChunkArguments a) {
+    DELTA_BODY((delta_chunk<16, true>(a)));
 }

@@ -178,6 +178,7 @@ struct LatentArguments {
     float* partial;              // [tokens, heads, splits, rank + 2], when splits > 1
     const uint32_t* positions;
     const uint32_t* sequences;
+    const uint32_t* chosen;      // [tokens, top]: rows, ascending, of tokens that may see more than `top`; null: all
     uint32_t heads;
     uint32_t rank;               // at most LATENT_RANK
     uint32_t row;                // rank + rotated, at most LATENT_ROW
@@ -186,9 +187,19 @@ struct LatentArguments {
     uint32_t tokens;
     float scale;                 // of the dots, times the logarithm of e to base 2
     uint32_t kv_type;            // CacheType
-    uint32_t single;             // 1: every token is a run of its own, 0: all are of one sequence
-    uint32_t padding;
+    uint32_t single;             // 1: every token has blocks of its own, 0: all are of one sequence and share them
+    uint32_t top;                // rows that a token sees at most
 };
+
+// How many rows a token sees.
+__device__ inline uint32_t rows_seen(const LatentArguments& a, uint32_t token) {
+    return min(a.positions[token] + 1, a.top);
+}
+
+// The rows that a token sees by number, where they are chosen; null where it sees all of them.
+__device__ inline const uint32_t* rows_chosen(const LatentArguments& a, uint32_t token) {
+    return a.positions[token] >= a.top ? a.chosen + size_t(token) * a.top : nullptr;
+}
 
 // The part of `length` rows that split `split` takes.
 struct LatentPart {
@@ -203,8 +214,9 @@ struct LatentPart {
 
 // In f32, for every type. A block takes 8 * ROWS pairs of a token and a head: of one token and a part of its context,
 // or of a prompt's tokens in turn; a warp takes ROWS of them, a lane every 32nd value of a row.
+// With CHOSEN a block's pairs are of one token, whose rows may be chosen.
 // Grid: (blocks of pairs, splits, tokens or 1), 256 threads; shared: LATENT_KEYS rows of LATENT_ROW floats.
-template <int ROWS>
+template <int ROWS, bool CHOSEN = false>
 __device__ inline void attend_latent(const LatentArguments& a) {
     constexpr int WIDE = LATENT_ROW / 32, NARROW = LATENT_RANK / 32;
     extern __shared__ float tile[];
@@ -215,8 +227,9 @@ __device__ inline void attend_latent(const LatentArguments& a) {
     uint32_t first_token = first / a.heads, last_token = (min(first + 8 * ROWS, last) - 1) / a.heads;
     size_t row_bytes = cache_row_bytes(a.kv_type, a.row);
     const uint8_t* cache = a.cache + size_t(a.sequences[first_token]) * a.context * row_bytes;
-    LatentPart part(a.positions[last_token] + 1, a.splits, blockIdx.y);
+    LatentPart part(rows_seen(a, last_token), a.splits, blockIdx.y);
     if (part.begin == part.end) return;
+    const uint32_t* chosen = CHOSEN ? rows_chosen(a, first_token) : nullptr;
     float q[ROWS][WIDE], acc[ROWS][NARROW], largest[ROWS], total[ROWS];
     uint32_t length[ROWS];
 #pragma unroll
@@ -224,7 +237,7 @@ __device__ inline void attend_latent(const LatentArguments& a) {
         uint32_t pair = first + warp * ROWS + r;
         bool live = pair < last;
         const float* from = a.query + size_t(live ? pair : first) * a.row;
-        length[r] = live ? a.positions[pair / a.heads] + 1 : 0;
+        length[r] = live ? rows_seen(a, pair / a.heads) : 0;
         largest[r] = -INFINITY, total[r] = 0.0f;
 #pragma unroll
         for (int d = 0; d < WIDE; d++) q[r][d] = d * 32 + lane < a.row ? from[d * 32 + lane] * a.scale : 0.0f;
@@ -235,7 +248,7 @@ __device__ inline void attend_latent(const LatentArguments& a) {
         uint32_t count = min(LATENT_KEYS, part.end - start);
         __syncthreads();
         for (uint32_t j = warp; j < count; j += 8) {
-            const uint8_t* from = cache + (start + j) * row_bytes;
+            const uint8_t* from = cache + (chosen ? chosen[start + j] : start + j) * row_bytes;
 #pragma unroll
             for (uint32_t i = lane; i < LATENT_ROW; i += 32) {
                 tile[j * LATENT_ROW + i] = i < a.row ? load_cached(from, a.kv_type, a.row, i) : 0.0f;
@@ -291,13 +304,16 @@ extern "C" __global__ void __launch_bounds__(256) attend_latent_2(const __grid_c
 extern "C" __global__ void __launch_bounds__(256) attend_latent_4(const __grid_constant__ LatentArguments a) {
     attend_latent<4>(a);
 }
+extern "C" __global__ void __launch_bounds__(256) attend_chosen_2(const __grid_constant__ LatentArguments a) {
+    attend_latent<2, true>(a);
+}
 
 // Joins the parts of the context, those that have rows. Grid: (heads, tokens, rank / 64), 256 threads: 64 values by
 // four quarters of the parts.
 extern "C" __global__ void __launch_bounds__(256) join_latent(const __grid_constant__ LatentArguments a) {
     constexpr uint32_t QUARTERS = 4, PER_QUARTER = ATTENTION_SPLITS / QUARTERS;
     __shared__ float weights[ATTENTION_SPLITS], sums[QUARTERS][64], whole;
-    uint32_t length = a.positions[blockIdx.y] + 1, share = LatentPart(length, a.splits, 0).share;
+    uint32_t length = rows_seen(a, blockIdx.y), share = LatentPart(length, a.splits, 0).share;
     uint32_t parts = (length + share - 1) / share;
     size_t pair = size_t(blockIdx.y) * a.heads + blockIdx.x;
     const float* from = a.partial + pair * a.splits * (a.rank + 2);

@@ -7,14 +7,17 @@
 
 #if __CUDA_ARCH__ >= 800
 
-// Begins to copy STEP_KEYS rows from row `start` on to shared memory; zeros past `end` and past a row's values.
-__device__ inline void copy_latent(uint32_t to, const uint8_t* from, uint32_t row, uint32_t start, uint32_t end) {
+// Begins to copy STEP_KEYS rows from row `start` on, or as many of those chosen, to shared memory; zeros past `end`
+// and past a row's values.
+__device__ inline void copy_latent(uint32_t to, const uint8_t* from, const uint32_t* chosen, uint32_t row,
+                                   uint32_t start, uint32_t end) {
     constexpr uint32_t UNITS = LATENT_ROW / 8;
 #pragma unroll
     for (uint32_t j = 0; j < STEP_KEYS * UNITS / 256; j++) {
         uint32_t i = threadIdx.x + j * 256, key = i / UNITS, unit = i % UNITS;
         bool live = start + key < end && unit * 8 < row;
-        const uint8_t* at = live ? from + (size_t(start) + key) * row * 2 + unit * 16 : from;
+        size_t index = chosen && live ? chosen[start + key] : start + key;
+        const uint8_t* at = live ? from + index * row * 2 + unit * 16 : from;
         copy_16(to + unit_offset<LATENT_ROW>(key, unit), at, live);
     }
     commit_copies();
@@ -25,7 +28,7 @@ __device__ inline void copy_latent(uint32_t to, const uint8_t* from, uint32_t ro
 // warp for itself, and of the sums it has a quarter of the latent's values.
 // Grid as of `attend_latent`; 256 threads; shared: 2 STEP_KEYS rows of LATENT_ROW values of 16 bits, four quarters of
 // LATENT_PAIRS rows of LATENT_PITCH dots.
-template <typename PAIR>
+template <typename PAIR, bool CHOSEN>
 __device__ inline void attend_latent_tiles(const LatentArguments& a) {
     constexpr int STEPS = LATENT_ROW / 64, TILES = LATENT_RANK / 32, COLUMNS = STEP_KEYS / 8;
     constexpr uint32_t STAGE_BYTES = STEP_KEYS * LATENT_ROW * 2, QUARTER = LATENT_PAIRS * LATENT_PITCH;
@@ -38,10 +41,11 @@ __device__ inline void attend_latent_tiles(const LatentArguments& a) {
     uint32_t last = a.single ? (blockIdx.z + 1) * a.heads : a.tokens * a.heads;
     uint32_t first_token = first / a.heads, last_token = (min(first + LATENT_PAIRS, last) - 1) / a.heads;
     const uint8_t* cache = a.cache + size_t(a.sequences[first_token]) * a.context * a.row * 2;
-    LatentPart part(a.positions[last_token] + 1, a.splits, blockIdx.y);
+    LatentPart part(rows_seen(a, last_token), a.splits, blockIdx.y);
     if (part.begin == part.end) return;
+    const uint32_t* chosen = CHOSEN ? rows_chosen(a, first_token) : nullptr;
     uint32_t stages = shared_address(buffer);
-    copy_latent(stages, cache, a.row, part.begin, part.end);
+    copy_latent(stages, cache, chosen, a.row, part.begin, part.end);
     // Of the pairs lane / 4 and that plus 8 of the set's 16.
     uint32_t mine = set * 16 + lane / 4, column = lane % 4 * 2, length[2];
     uint32_t high[STEPS][4], low[STEPS][4];
@@ -49,7 +53,7 @@ __device__ inline void attend_latent_tiles(const LatentArguments& a) {
     for (int j = 0; j < 2; j++) {
         uint32_t pair = first + mine + 8 * j;
         bool live = pair < last;
-        length[j] = live ? a.positions[pair / a.heads] + 1 : 0;
+        length[j] = live ? rows_seen(a, pair / a.heads) : 0;
         const float* query = a.query + (live ? size_t(pair) * a.row : 0);
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
@@ -68,7 +72,8 @@ __device__ inline void attend_latent_tiles(const LatentArguments& a) {
         await_copies<0>();
         __syncthreads();
         if (tile + 1 < tiles) {
-            copy_latent(stages + (tile + 1) % 2 * STAGE_BYTES, cache, a.row, start + STEP_KEYS, part.end);
+            uint32_t next = stages + (tile + 1) % 2 * STAGE_BYTES;
+            copy_latent(next, cache, chosen, a.row, start + STEP_KEYS, part.end);
         }
         float dots[COLUMNS][4] = {};
 #pragma unroll
@@ -184,7 +189,11 @@ __device__ inline void attend_latent_tiles(const LatentArguments& a) {
 #define LATENT_TILES(NAME, PAIR)                                                                                    \
     extern "C" __global__ void __launch_bounds__(256, 1) attend_latent_##NAME(                                     \
         const __grid_constant__ LatentArguments a) {                                                               \
-        LATENT_BODY((attend_latent_tiles<PAIR>(a)));                                                               \
+        LATENT_BODY((attend_latent_tiles<PAIR, false>(a)));                                                        \
+    }                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(256, 1) attend_chosen_##NAME(                                     \
+        const __grid_constant__ LatentArguments a) {                                                               \
+        LATENT_BODY((attend_latent_tiles<PAIR, true>(a)));                                                         \
     }
 
 LATENT_TILES(f16, HalfPair)

@@ -141,6 +141,7 @@ FIELD(ScoreArguments, place, uint32_t, 132); FIELD(ScoreArguments, bytes, uint32
 FIELD(ScoreArguments, top, uint32_t, 140); FIELD(ScoreArguments, stride, uint32_t, 144);
 FIELD(ScoreArguments, together, uint32_t, 148);
 KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments); KERNEL(score_units, ScoreArguments);
+KERNEL(score_split_64, ScoreArguments); KERNEL(score_split_128, ScoreArguments);
 
 STRUCTURE(RowAttentionArguments, 176);
 FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 88);
@@ -153,6 +154,39 @@ FIELD(RowAttentionArguments, bytes, uint32_t, 156); FIELD(RowAttentionArguments,
 FIELD(RowAttentionArguments, parts, uint32_t, 164); FIELD(RowAttentionArguments, part_rows, uint32_t, 168);
 FIELD(RowAttentionArguments, scale, float, 172);
 KERNEL(attend_rows, RowAttentionArguments); KERNEL(join_row_parts, RowAttentionArguments);
+
+STRUCTURE(DeltaArguments, 152);
+FIELD(DeltaArguments, mixed, layouts::Word, 0); FIELD(DeltaArguments, beta, layouts::Word, 8);
+FIELD(DeltaArguments, decay, layouts::Word, 16); FIELD(DeltaArguments, rate, layouts::Word, 24);
+FIELD(DeltaArguments, bias, layouts::Word, 32); FIELD(DeltaArguments, state, layouts::Word, 40);
+FIELD(DeltaArguments, out, layouts::Word, 48); FIELD(DeltaArguments, sequences, layouts::Word, 56);
+FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, ring, layouts::Word, 72);
+FIELD(DeltaArguments, positions, layouts::Word, 80); FIELD(DeltaArguments, starts, layouts::Word, 88);
+FIELD(DeltaArguments, lags, layouts::Word, 96); FIELD(DeltaArguments, ring_stride, layouts::Word, 104);
+FIELD(DeltaArguments, tokens, uint32_t, 112); FIELD(DeltaArguments, channels, uint32_t, 116);
+FIELD(DeltaArguments, key_heads, uint32_t, 120); FIELD(DeltaArguments, value_heads, uint32_t, 124);
+FIELD(DeltaArguments, key_dim, uint32_t, 128); FIELD(DeltaArguments, value_dim, uint32_t, 132);
+FIELD(DeltaArguments, tiled, uint32_t, 136); FIELD(DeltaArguments, ring_row, uint32_t, 140);
+FIELD(DeltaArguments, decays, uint32_t, 144); FIELD(DeltaArguments, bound, float, 148);
+KERNEL(normalise_query_key, DeltaArguments); KERNEL(delta_rule_16, DeltaArguments);
+KERNEL(delta_rule_32, DeltaArguments); KERNEL(delta_step_16, DeltaArguments); KERNEL(delta_step_32, DeltaArguments);
+KERNEL(delta_round_16, DeltaArguments); KERNEL(delta_round_32, DeltaArguments);
+KERNEL(delta_rule_channels, DeltaArguments); KERNEL(delta_step_channels, DeltaArguments);
+KERNEL(delta_round_channels, DeltaArguments);
+
+STRUCTURE(DeltaChunkArguments, 112);
+FIELD(DeltaChunkArguments, mixed, layouts::Word, 0); FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
+FIELD(DeltaChunkArguments, decay, layouts::Word, 16); FIELD(DeltaChunkArguments, rate, layouts::Word, 24);
+FIELD(DeltaChunkArguments, bias, layouts::Word, 32); FIELD(DeltaChunkArguments, state, layouts::Word, 40);
+FIELD(DeltaChunkArguments, out, layouts::Word, 48); FIELD(DeltaChunkArguments, sequences, layouts::Word, 56);
+FIELD(DeltaChunkArguments, state_stride, layouts::Word, 64); FIELD(DeltaChunkArguments, tokens, uint32_t, 72);
+FIELD(DeltaChunkArguments, channels, uint32_t, 76); FIELD(DeltaChunkArguments, key_heads, uint32_t, 80);
+FIELD(DeltaChunkArguments, value_heads, uint32_t, 84); FIELD(DeltaChunkArguments, key_dim, uint32_t, 88);
+FIELD(DeltaChunkArguments, value_dim, uint32_t, 92); FIELD(DeltaChunkArguments, tiled, uint32_t, 96);
+FIELD(DeltaChunkArguments, decays, uint32_t, 100); FIELD(DeltaChunkArguments, bound, float, 104);
+FIELD(DeltaChunkArguments, padding, uint32_t, 108);
+KERNEL(delta_prepare, DeltaChunkArguments); KERNEL(delta_chunk_16, DeltaChunkArguments);
+KERNEL(delta_chunk_32, DeltaChunkArguments); KERNEL(delta_chunk_channels, DeltaChunkArguments);
 
 STRUCTURE(DrawArguments, 48);
 FIELD(DrawArguments, logits, layouts::Word, 0); FIELD(DrawArguments, partial, layouts::Word, 8);
@@ -334,18 +368,20 @@ FIELD(LatentHeadsArguments, first, uint32_t, 84); FIELD(LatentHeadsArguments, co
 FIELD(LatentHeadsArguments, padding, uint32_t, 92);
 KERNEL(latent_heads, LatentHeadsArguments); KERNEL(latent_heads_blocks, LatentHeadsArguments);
 
-STRUCTURE(LatentArguments, 88);
+STRUCTURE(LatentArguments, 96);
 FIELD(LatentArguments, query, layouts::Word, 0); FIELD(LatentArguments, cache, layouts::Word, 8);
 FIELD(LatentArguments, out, layouts::Word, 16); FIELD(LatentArguments, partial, layouts::Word, 24);
 FIELD(LatentArguments, positions, layouts::Word, 32); FIELD(LatentArguments, sequences, layouts::Word, 40);
-FIELD(LatentArguments, heads, uint32_t, 48); FIELD(LatentArguments, rank, uint32_t, 52);
-FIELD(LatentArguments, row, uint32_t, 56); FIELD(LatentArguments, context, uint32_t, 60);
-FIELD(LatentArguments, splits, uint32_t, 64); FIELD(LatentArguments, tokens, uint32_t, 68);
-FIELD(LatentArguments, scale, float, 72); FIELD(LatentArguments, kv_type, uint32_t, 76);
-FIELD(LatentArguments, single, uint32_t, 80); FIELD(LatentArguments, padding, uint32_t, 84);
+FIELD(LatentArguments, chosen, layouts::Word, 48); FIELD(LatentArguments, heads, uint32_t, 56);
+FIELD(LatentArguments, rank, uint32_t, 60); FIELD(LatentArguments, row, uint32_t, 64);
+FIELD(LatentArguments, context, uint32_t, 68); FIELD(LatentArguments, splits, uint32_t, 72);
+FIELD(LatentArguments, tokens, uint32_t, 76); FIELD(LatentArguments, scale, float, 80);
+FIELD(LatentArguments, kv_type, uint32_t, 84); FIELD(LatentArguments, single, uint32_t, 88);
+FIELD(LatentArguments, top, uint32_t, 92);
 KERNEL(attend_latent_2, LatentArguments); KERNEL(attend_latent_4, LatentArguments);
 KERNEL(join_latent, LatentArguments); KERNEL(attend_latent_f16, LatentArguments);
-KERNEL(attend_latent_bf16, LatentArguments);
+KERNEL(attend_latent_bf16, LatentArguments); KERNEL(attend_chosen_2, LatentArguments);
+KERNEL(attend_chosen_f16, LatentArguments); KERNEL(attend_chosen_bf16, LatentArguments);
 
 STRUCTURE(NormArguments, 40);
 FIELD(NormArguments, x, layouts::Word, 0); FIELD(NormArguments, weight, layouts::Word, 8);
@@ -380,34 +416,12 @@ FIELD(ConvolveArguments, channels, uint32_t, 44); FIELD(ConvolveArguments, kerne
 FIELD(ConvolveArguments, single, uint32_t, 52); FIELD(ConvolveArguments, tail_stride, layouts::Word, 56);
 KERNEL(convolve, ConvolveArguments); KERNEL(convolve_tail, ConvolveArguments);
 
-STRUCTURE(DeltaArguments, 144);
-FIELD(DeltaArguments, mixed, layouts::Word, 0); FIELD(DeltaArguments, beta, layouts::Word, 8);
-FIELD(DeltaArguments, decay, layouts::Word, 16); FIELD(DeltaArguments, rate, layouts::Word, 24);
-FIELD(DeltaArguments, bias, layouts::Word, 32); FIELD(DeltaArguments, state, layouts::Word, 40);
-FIELD(DeltaArguments, out, layouts::Word, 48); FIELD(DeltaArguments, sequences, layouts::Word, 56);
-FIELD(DeltaArguments, state_stride, layouts::Word, 64); FIELD(DeltaArguments, ring, layouts::Word, 72);
-FIELD(DeltaArguments, positions, layouts::Word, 80); FIELD(DeltaArguments, starts, layouts::Word, 88);
-FIELD(DeltaArguments, lags, layouts::Word, 96); FIELD(DeltaArguments, ring_stride, layouts::Word, 104);
-FIELD(DeltaArguments, tokens, uint32_t, 112); FIELD(DeltaArguments, channels, uint32_t, 116);
-FIELD(DeltaArguments, key_heads, uint32_t, 120); FIELD(DeltaArguments, value_heads, uint32_t, 124);
-FIELD(DeltaArguments, key_dim, uint32_t, 128); FIELD(DeltaArguments, value_dim, uint32_t, 132);
-FIELD(DeltaArguments, tiled, uint32_t, 136); FIELD(DeltaArguments, ring_row, uint32_t, 140);
-KERNEL(normalise_query_key, DeltaArguments); KERNEL(delta_rule_16, DeltaArguments);
-KERNEL(delta_rule_32, DeltaArguments); KERNEL(delta_step_16, DeltaArguments); KERNEL(delta_step_32, DeltaArguments);
-KERNEL(delta_round_16, DeltaArguments); KERNEL(delta_round_32, DeltaArguments);
-
-STRUCTURE(DeltaChunkArguments, 104);
-FIELD(DeltaChunkArguments, mixed, layouts::Word, 0); FIELD(DeltaChunkArguments, beta, layouts::Word, 8);
-FIELD(DeltaChunkArguments, decay, layouts::Word, 16); FIELD(DeltaChunkArguments, rate, layouts::Word, 24);
-FIELD(DeltaChunkArguments, bias, layouts::Word, 32); FIELD(DeltaChunkArguments, state, layouts::Word, 40);
-FIELD(DeltaChunkArguments, out, layouts::Word, 48); FIELD(DeltaChunkArguments, sequences, layouts::Word, 56);
-FIELD(DeltaChunkArguments, state_stride, layouts::Word, 64); FIELD(DeltaChunkArguments, tokens, uint32_t, 72);
-FIELD(DeltaChunkArguments, channels, uint32_t, 76); FIELD(DeltaChunkArguments, key_heads, uint32_t, 80);
-FIELD(DeltaChunkArguments, value_heads, uint32_t, 84); FIELD(DeltaChunkArguments, key_dim, uint32_t, 88);
-FIELD(DeltaChunkArguments, value_dim, uint32_t, 92); FIELD(DeltaChunkArguments, tiled, uint32_t, 96);
-FIELD(DeltaChunkArguments, padding, uint32_t, 100);
-KERNEL(delta_prepare, DeltaChunkArguments); KERNEL(delta_chunk_16, DeltaChunkArguments);
-KERNEL(delta_chunk_32, DeltaChunkArguments);
+STRUCTURE(JoinRowsArguments, 48);
+FIELD(JoinRowsArguments, first, layouts::Word, 0); FIELD(JoinRowsArguments, second, layouts::Word, 8);
+FIELD(JoinRowsArguments, third, layouts::Word, 16); FIELD(JoinRowsArguments, to, layouts::Word, 24);
+FIELD(JoinRowsArguments, first_width, uint32_t, 32); FIELD(JoinRowsArguments, second_width, uint32_t, 36);
+FIELD(JoinRowsArguments, third_width, uint32_t, 40); FIELD(JoinRowsArguments, padding, uint32_t, 44);
+KERNEL(join_rows, JoinRowsArguments);
 
 STRUCTURE(GatedNormArguments, 40);
 FIELD(GatedNormArguments, x, layouts::Word, 0); FIELD(GatedNormArguments, z, layouts::Word, 8);
@@ -479,6 +493,18 @@ FIELD(ConvolveRunArguments, queries, uint32_t, 92); FIELD(ConvolveRunArguments, 
 FIELD(ConvolveRunArguments, channels, uint32_t, 100); FIELD(ConvolveRunArguments, kernel, uint32_t, 104);
 FIELD(ConvolveRunArguments, padding, uint32_t, 108);
 KERNEL(convolve_run, ConvolveRunArguments);
+
+STRUCTURE(RowIndexArguments, 176);
+FIELD(RowIndexArguments, rows, SequenceRows, 0); FIELD(RowIndexArguments, queries, layouts::Word, 88);
+FIELD(RowIndexArguments, keys, layouts::Word, 96); FIELD(RowIndexArguments, norm, layouts::Word, 104);
+FIELD(RowIndexArguments, bias, layouts::Word, 112); FIELD(RowIndexArguments, frequencies, layouts::Word, 120);
+FIELD(RowIndexArguments, factors, layouts::Word, 128); FIELD(RowIndexArguments, heads, uint32_t, 136);
+FIELD(RowIndexArguments, dim, uint32_t, 140); FIELD(RowIndexArguments, rotated, uint32_t, 144);
+FIELD(RowIndexArguments, neighbours, uint32_t, 148); FIELD(RowIndexArguments, kind, uint32_t, 152);
+FIELD(RowIndexArguments, place, uint32_t, 156); FIELD(RowIndexArguments, bytes, uint32_t, 160);
+FIELD(RowIndexArguments, epsilon, float, 164); FIELD(RowIndexArguments, magnitude, float, 168);
+FIELD(RowIndexArguments, split, uint32_t, 172);
+KERNEL(make_row_index, RowIndexArguments);
 
 STRUCTURE(NormRowsArguments, 40);
 FIELD(NormRowsArguments, x, layouts::Word, 0); FIELD(NormRowsArguments, weight, layouts::Word, 8);

@@ -185,9 +185,9 @@ extern "C" __global__ void convolve_tail(const __grid_constant__ ConvolveArgumen
 struct DeltaArguments {
     float* mixed;            // [tokens, channels]: q of all key heads, k of all, v of all; q and k are normalised here
     const float* beta;       // [tokens, value_heads], before the sigmoid
-    const float* decay;      // [tokens, value_heads], before the softplus
+    const float* decay;      // [tokens, value_heads, decays], before their function
     const float* rate;       // [value_heads]
-    const float* bias;       // [value_heads]
+    const float* bias;       // [value_heads, decays]
     float* state;            // [sequences][value_heads, key_dim, value_dim]
     float* out;              // [tokens, value_heads, value_dim]
     const uint32_t* sequences;
@@ -205,6 +205,8 @@ struct DeltaArguments {
     uint32_t value_dim;      // a multiple of 4
     uint32_t tiled;          // 1: value head h has key head h % key_heads, as GGUF files have them
     uint32_t ring_row;       // a multiple of 4
+    uint32_t decays;         // of a head: 1, or key_dim where each channel of a key has its own
+    float bound;             // of the magnitude of decays of channels; 0 without
 };
 
 // x / sqrt(sum x^2 + 1e-6) of each query and key head, queries scaled by key_dim^-0.5.
@@ -239,10 +241,16 @@ __device__ __forceinline__ float decay_factor(float raw, float rate) {
     return expf(-rate * softplus);
 }
 
+// What a row of the state is multiplied with, where each channel of a key has a decay of its own.
+__device__ __forceinline__ float channel_factor(float raw, float rate, float bound) {
+    return bound > 0.0f ? expf(-bound * sigmoid(rate * raw)) : decay_factor(raw, rate);
+}
+
 // S *= exp(g); d = beta (v - S^T k); S += k d^T; o = S^T q, token after token of one run. A warp holds 4 columns of the
-// state, eight lanes one of them, a lane KEYS keys.
+// state, eight lanes one of them, a lane KEYS keys. With CHANNELS the rows of the state have decays of their own, and
+// strengths and decays are those that `delta_prepare` has left.
 // Grid: (value_heads, value_dim / 16), 128 threads.
-template <int KEYS>
+template <int KEYS, bool CHANNELS = false>
 __device__ inline void delta_rule(const DeltaArguments& a) {
     uint32_t lane = threadIdx.x % 32, part = lane % 8;
     uint32_t head = blockIdx.x, column = blockIdx.y * 16 + threadIdx.x / 32 * 4 + lane / 8;
@@ -254,27 +262,38 @@ __device__ inline void delta_rule(const DeltaArguments& a) {
     float s[KEYS];
 #pragma unroll
     for (int i = 0; i < KEYS; i++) s[i] = i < keys ? state[size_t(part * keys + i) * a.value_dim] : 0.0f;
-    float rate = a.rate[head], bias = a.bias[head];
+    float rate = a.rate[head], bias = CHANNELS ? 0.0f : a.bias[head];
     // The inputs of a token are asked for while the one before is worked on.
-    float next_q[KEYS], next_k[KEYS], next_v, next_beta, next_decay;
+    float next_q[KEYS], next_k[KEYS], next_factors[CHANNELS ? KEYS : 1], next_v, next_beta;
     auto fetch = [&](uint32_t token) {
         const float* row = a.mixed + size_t(token) * a.channels;
         load_keys(row + key_head * a.key_dim + part * keys, keys, a.channels, next_q);
         load_keys(row + (a.key_heads + key_head) * a.key_dim + part * keys, keys, a.channels, next_k);
         next_v = row[2 * a.key_heads * a.key_dim + head * a.value_dim + read_column];
         next_beta = a.beta[size_t(token) * a.value_heads + head];
-        next_decay = a.decay[size_t(token) * a.value_heads + head];
+        const float* decays = a.decay + (size_t(token) * a.value_heads + head) * (CHANNELS ? a.key_dim : 1);
+        if constexpr (CHANNELS) {
+            load_keys(decays + part * keys, keys, a.key_dim, next_factors);
+        } else {
+            next_factors[0] = decays[0];
+        }
     };
     fetch(0);
     for (uint32_t token = 0; token < a.tokens; token++) {
-        float v = next_v, beta = sigmoid(next_beta), shrink = decay_factor(next_decay + bias, rate);
-        float q[KEYS], k[KEYS], dot = 0.0f, o = 0.0f;
+        float v = next_v, beta = CHANNELS ? next_beta : sigmoid(next_beta);
+        float q[KEYS], k[KEYS], factors[CHANNELS ? KEYS : 1], dot = 0.0f, o = 0.0f;
 #pragma unroll
         for (int i = 0; i < KEYS; i++) q[i] = next_q[i], k[i] = next_k[i];
+        if constexpr (CHANNELS) {
+#pragma unroll
+            for (int i = 0; i < KEYS; i++) factors[i] = next_factors[i];
+        } else {
+            factors[0] = decay_factor(next_factors[0] + bias, rate);
+        }
         if (token + 1 < a.tokens) fetch(token + 1);
 #pragma unroll
         for (int i = 0; i < KEYS; i++) {
-            s[i] *= shrink;
+            s[i] *= factors[CHANNELS ? i : 0];
             dot = fmaf(s[i], k[i], dot);
         }
         for (int offset = 4; offset > 0; offset >>= 1) dot += __shfl_xor_sync(FULL, dot, offset);
@@ -320,9 +339,10 @@ __device__ __forceinline__ float sum_of_warps(const float* p, uint32_t pitch) {
 }
 
 // As `delta_rule`, of tokens of a step that are runs of their own, query and key not yet normalised: a warp holds KEYS
-// keys, a lane N columns, so that a warp reads whole lines of the state.
+// keys, a lane N columns, so that a warp reads whole lines of the state. With CHANNELS, which has KEYS of at most 32, the
+// rows of the state have decays of their own.
 // Grid: (value_heads, value_dim / 32 N, tokens), 256 threads.
-template <int KEYS, int N>
+template <int KEYS, int N, bool CHANNELS = false>
 __device__ inline void delta_columns(const DeltaArguments& a) {
     constexpr uint32_t WARPS = 8, WIDTH = 32 * N;
     __shared__ float squares[2][WARPS], sums[2][WARPS][WIDTH];
@@ -339,7 +359,7 @@ __device__ inline void delta_columns(const DeltaArguments& a) {
     for (int i = 0; i < KEYS; i++) {
         if (i < keys) load_columns(state + size_t(i) * a.value_dim, s[i]);
     }
-    float rate = a.rate[head], bias = a.bias[head];
+    float rate = a.rate[head], bias = CHANNELS ? 0.0f : a.bias[head];
     // The state is of the step before.
     await_inputs();
     release_next();
@@ -351,7 +371,17 @@ __device__ inline void delta_columns(const DeltaArguments& a) {
 #pragma unroll
     for (int n = 0; n < N; n++) v[n] = row[2 * a.key_heads * a.key_dim + value_at + n];
     float beta = sigmoid(a.beta[size_t(token) * a.value_heads + head]);
-    float shrink = decay_factor(a.decay[size_t(token) * a.value_heads + head] + bias, rate);
+    float factors[CHANNELS ? KEYS : 1];
+    if constexpr (CHANNELS) {
+        // A lane makes the factor of one key.
+        uint32_t at = head * a.key_dim + warp * keys + lane;
+        float raw = lane < keys ? a.decay[size_t(token) * a.value_heads * a.key_dim + at] + a.bias[at] : 0.0f;
+        float own = channel_factor(raw, rate, a.bound);
+#pragma unroll
+        for (int i = 0; i < KEYS; i++) factors[i] = __shfl_sync(FULL, own, i);
+    } else {
+        factors[0] = decay_factor(a.decay[size_t(token) * a.value_heads + head] + bias, rate);
+    }
 #pragma unroll
     for (int i = 0; i < KEYS; i++) q_sum = fmaf(q[i], q[i], q_sum), k_sum = fmaf(k[i], k[i], k_sum);
     if (lane == 0) squares[0][warp] = q_sum, squares[1][warp] = k_sum;
@@ -364,7 +394,7 @@ __device__ inline void delta_columns(const DeltaArguments& a) {
     for (int i = 0; i < KEYS; i++) {
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            s[i][n] *= shrink;
+            s[i][n] *= factors[CHANNELS ? i : 0];
             dot[n] = fmaf(s[i][n], k[i], dot[n]);
         }
     }
@@ -398,10 +428,10 @@ __device__ inline void delta_columns(const DeltaArguments& a) {
 }
 
 // One column a lane, or two where the grid has half as many blocks.
-template <int KEYS>
+template <int KEYS, bool CHANNELS = false>
 __device__ inline void delta_step(const DeltaArguments& a) {
-    if (gridDim.y * 32 < a.value_dim) return delta_columns<KEYS, 2>(a);
-    delta_columns<KEYS, 1>(a);
+    if (gridDim.y * 32 < a.value_dim) return delta_columns<KEYS, 2, CHANNELS>(a);
+    delta_columns<KEYS, 1, CHANNELS>(a);
 }
 
 #define DELTA(KEYS)                                                                                                  \
@@ -414,6 +444,37 @@ __device__ inline void delta_step(const DeltaArguments& a) {
 
 DELTA(16)
 DELTA(32)
+
+extern "C" __global__ void __launch_bounds__(128) delta_rule_channels(const __grid_constant__ DeltaArguments a) {
+    delta_rule<16, true>(a);
+}
+extern "C" __global__ void __launch_bounds__(256) delta_step_channels(const __grid_constant__ DeltaArguments a) {
+    delta_step<16, true>(a);
+}
+
+struct JoinRowsArguments {
+    const float* first;      // [tokens, first_width]
+    const float* second;     // [tokens, second_width]
+    const float* third;      // [tokens, third_width]
+    float* to;               // [tokens, the sum of widths]
+    uint32_t first_width;
+    uint32_t second_width;
+    uint32_t third_width;
+    uint32_t padding;
+};
+
+// The rows of three registers, one behind the other. Grid: (width of a row / 256, tokens), 256 threads.
+extern "C" __global__ void join_rows(const __grid_constant__ JoinRowsArguments a) {
+    await_inputs();
+    release_next();
+    uint32_t column = blockIdx.x * blockDim.x + threadIdx.x, two = a.first_width + a.second_width;
+    uint32_t width = two + a.third_width;
+    size_t token = blockIdx.y;
+    if (column >= width) return;
+    a.to[token * width + column] = column < a.first_width ? a.first[token * a.first_width + column]
+                                 : column < two ? a.second[token * a.second_width + column - a.first_width]
+                                                : a.third[token * a.third_width + column - two];
+}
 
 struct GatedNormArguments {
     float* x;                // [heads of all tokens, dim]

@@ -130,11 +130,11 @@ extern "C" __global__ void convolve_run(const __grid_constant__ ConvolveRunArgum
 }
 
 // What the turns of a block are fed, of what was kept and then of the run, and what its warps leave each other.
-template <int KEYS>
+template <int KEYS, bool CHANNELS>
 struct DeltaTurns {
     static constexpr uint32_t WARPS = 8, WIDTH = 32, OWN = ROUND_PLACES / 2;
     float keys[ROUND_PLACES][WARPS * KEYS], queries[OWN][WARPS * KEYS];
-    float values[ROUND_PLACES][WIDTH], beta[ROUND_PLACES], shrink[ROUND_PLACES];
+    float values[ROUND_PLACES][WIDTH], beta[ROUND_PLACES], factors[ROUND_PLACES][CHANNELS ? WARPS * KEYS : 1];
     float key_squares[ROUND_PLACES][WARPS], query_squares[OWN][WARPS];
     float dots[2][WARPS][WIDTH], outs[OWN][WARPS][WIDTH];
 };
@@ -155,9 +155,9 @@ __device__ __forceinline__ float stage_keys(const float* from, uint32_t keys, ui
 // All that turns are fed is in shared memory before the first, and outputs are added up behind the last: a block
 // waits once for each token.
 // Grid: (value_heads, value_dim / 32, tokens or 1), 256 threads.
-template <int KEYS>
+template <int KEYS, bool CHANNELS = false>
 __device__ inline void delta_round(const DeltaArguments& a) {
-    using Turns = DeltaTurns<KEYS>;
+    using Turns = DeltaTurns<KEYS, CHANNELS>;
     constexpr uint32_t WARPS = Turns::WARPS, WIDTH = Turns::WIDTH;
     __shared__ Turns of;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -177,13 +177,23 @@ __device__ inline void delta_round(const DeltaArguments& a) {
     for (int i = 0; i < KEYS; i++) {
         if (i < keys) s[i] = __ldcg(state + size_t(i) * a.value_dim);
     }
-    float rate = a.rate[head], bias = a.bias[head];
+    float rate = a.rate[head], bias = CHANNELS ? 0.0f : a.bias[head];
     uint32_t key_at = key_head * a.key_dim + warp * keys, value_at = head * a.value_dim + read_column;
     uint32_t all_keys = a.key_heads * a.key_dim;
     float* ring = a.ring + a.sequences[token] * a.ring_stride + a.channels;
     auto ring_row = [&](uint32_t at) { return ring + ring_place(at, a.ring_row); };
-    auto note_strengths = [&](uint32_t turn, float beta, float decay) {
-        of.beta[turn] = sigmoid(beta), of.shrink[turn] = decay_factor(decay + bias, rate);
+    // Where the decays of a warp's keys lie among those of a token.
+    uint32_t decay_at = CHANNELS ? head * a.key_dim + warp * keys : head;
+    auto note_decays = [&](uint32_t turn, const float* decays) {
+        if constexpr (CHANNELS) {
+#pragma unroll
+            for (int i = 0; i < KEYS; i++) {
+                float raw = i < keys ? decays[decay_at + i] + a.bias[decay_at + i] : 0.0f;
+                of.factors[turn][warp * KEYS + i] = channel_factor(raw, rate, a.bound);
+            }
+        } else if (warp == 0) {
+            of.factors[turn][0] = decay_factor(decays[decay_at] + bias, rate);
+        }
     };
     // State and ring are of the step before: all of them comes while the products of this one are computed.
     if (lane < lag) {
@@ -191,7 +201,8 @@ __device__ inline void delta_round(const DeltaArguments& a) {
         of.key_squares[lane][warp] =
             stage_keys<KEYS>(row + key_at, keys, a.channels, of.keys[lane] + warp * KEYS);
         const float* strengths = row + a.channels - all_keys;
-        if (warp == 0) note_strengths(lane, strengths[head], strengths[a.value_heads + head]);
+        if (warp == 0) of.beta[lane] = sigmoid(strengths[head]);
+        note_decays(lane, strengths + a.value_heads);
     }
     for (uint32_t turn = warp; turn < lag; turn += WARPS) {
         of.values[turn][lane] = ring_row(position - lag + turn)[all_keys + value_at];
@@ -204,13 +215,16 @@ __device__ inline void delta_round(const DeltaArguments& a) {
         of.query_squares[lane][warp] = stage_keys<KEYS>(row, keys, a.channels, of.queries[lane] + warp * KEYS);
         of.key_squares[turn][warp] =
             stage_keys<KEYS>(row + all_keys, keys, a.channels, of.keys[turn] + warp * KEYS);
-        if (warp == 0) {
-            float beta = a.beta[size_t(own) * a.value_heads + head];
-            float decay = a.decay[size_t(own) * a.value_heads + head];
-            note_strengths(turn, beta, decay);
-            if (count > 1 && blockIdx.y == 0) {
-                float* strengths = ring_row(position + lane) + a.channels - all_keys;
-                strengths[head] = beta, strengths[a.value_heads + head] = decay;
+        const float* decays = a.decay + size_t(own) * a.value_heads * (CHANNELS ? a.key_dim : 1);
+        float beta = a.beta[size_t(own) * a.value_heads + head];
+        if (warp == 0) of.beta[turn] = sigmoid(beta);
+        note_decays(turn, decays);
+        if (count > 1 && blockIdx.y == 0) {
+            float* strengths = ring_row(position + lane) + a.channels - all_keys;
+            if (warp == 0) strengths[head] = beta;
+            uint32_t own_decays = CHANNELS ? keys : warp == 0;
+            for (uint32_t i = 0; i < own_decays; i++) {
+                strengths[a.value_heads + decay_at + i] = decays[decay_at + i];
             }
         }
     }
@@ -222,12 +236,16 @@ __device__ inline void delta_round(const DeltaArguments& a) {
     uint32_t kept = count == 1 ? turns : lag;
     for (uint32_t turn = 0; turn < turns; turn++) {
         bool again = turn < lag;
-        float k[KEYS], dot = 0.0f, shrink = of.shrink[turn];
+        float k[KEYS], dot = 0.0f;
+        const float* factors = of.factors[turn];
         float k_scale = rsqrtf(sum_of_warps(of.key_squares[turn], 1) + 1e-6f);
 #pragma unroll
         for (int i = 0; i < KEYS; i++) k[i] = of.keys[turn][warp * KEYS + i] * k_scale;
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) s[i] *= shrink, dot = fmaf(s[i], k[i], dot);
+        for (int i = 0; i < KEYS; i++) {
+            s[i] *= factors[CHANNELS ? warp * KEYS + i : 0];
+            dot = fmaf(s[i], k[i], dot);
+        }
         // Two sets: what a warp writes for the next token is not what another still reads.
         of.dots[turn % 2][warp][lane] = dot;
         __syncthreads();
@@ -264,3 +282,7 @@ __device__ inline void delta_round(const DeltaArguments& a) {
 
 DELTA_ROUND(16)
 DELTA_ROUND(32)
+
+extern "C" __global__ void __launch_bounds__(256) delta_round_channels(const __grid_constant__ DeltaArguments a) {
+    delta_round<16, true>(a);
+}

@@ -232,6 +232,7 @@ impl Bench {
                     heads: index_heads,
                     top,
                     most,
+                    split: false,
                 };
                 launch::choose_rows(&self.stream, &rows, &choice).unwrap();
             }

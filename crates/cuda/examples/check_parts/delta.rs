@@ -5,6 +5,8 @@ use cuda::launch::{
     self, DeltaShape, DeltaStep, StepConvolution, StepInput, StepJob, Streams, TokenPlaces,
 };
 
+use kernels::DeltaDecay;
+
 use super::Bench;
 
 /// Inputs of a run of one sequence.
@@ -34,9 +36,9 @@ impl Bench {
             shape,
             mixed: self.random(tokens * channels),
             beta: self.random(tokens * shape.value_heads),
-            decay: self.random(tokens * shape.value_heads),
+            decay: self.random(tokens * shape.decays()),
             rate: self.floats(&rates),
-            bias: self.random(shape.value_heads),
+            bias: self.random(shape.decays()),
             states: self.random(shape.value_heads * shape.key_dim * shape.value_dim),
         }
     }
@@ -75,8 +77,14 @@ impl Bench {
     /// Convolution and delta rule of a step against those of a prompt of one token, and what follows them.
     pub(super) fn delta(&self) {
         let (columns, tokens, kernel) = (512, 2, 4);
-        let shape =
-            DeltaShape { key_heads: 2, value_heads: 4, key_dim: 128, value_dim: 64, tiled: false };
+        let shape = DeltaShape {
+            key_heads: 2,
+            value_heads: 4,
+            key_dim: 128,
+            value_dim: 64,
+            tiled: false,
+            decay: DeltaDecay::Heads,
+        };
         let channels = 2 * 2 * 128 + 4 * 64;
         let places = self.places(&[3, 9], &[1, 0]);
         let mixed = self.matrix(channels, columns, 4, 64);
@@ -160,31 +168,107 @@ impl Bench {
 
     /// Prompts whole, in pieces and as steps.
     pub(super) fn delta_runs(&self) {
-        for (key_dim, value_dim, tiled) in
-            [(128, 64, false), (256, 40, false), (64, 32, false), (128, 64, true), (64, 32, true)]
-        {
-            let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled };
+        let heads = DeltaDecay::Heads;
+        for (key_dim, value_dim, tiled, decay) in [
+            (128, 64, false, heads),
+            (256, 40, false, heads),
+            (64, 32, false, heads),
+            (128, 64, true, heads),
+            (64, 32, true, heads),
+            (128, 128, false, DeltaDecay::Channels),
+            (128, 40, true, DeltaDecay::Channels),
+            (64, 32, false, DeltaDecay::Channels),
+            (24, 16, false, DeltaDecay::Channels),
+            (128, 64, false, DeltaDecay::BoundedChannels { bound: 5.0 }),
+            (64, 32, true, DeltaDecay::BoundedChannels { bound: 5.0 }),
+        ] {
+            let shape =
+                DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled, decay };
             let run = self.run(shape, 61);
             let steps = self.pieces_of(&run, &(1..=61).collect::<Vec<_>>(), true);
             let whole = self.pieces_of(&run, &[61], false);
             let pieces = self.pieces_of(&run, &[1, 9, 40, 61], false);
             for (index, what) in ["outputs", "state"].into_iter().enumerate() {
                 let case = format!(
-                    "delta rule, keys of {key_dim}, values of {value_dim}, tiled {tiled}: {what}"
+                    "delta rule, keys of {key_dim}, values of {value_dim}, tiled {tiled}, {decay:?}: \
+                     {what}"
                 );
                 self.compare(&case, whole[index], steps[index]);
                 self.same_bits("  in pieces", &self.read(pieces[index]), &self.read(whole[index]));
             }
+            let expected = self.delta_expected(&run, 61);
+            self.compare("  outputs on the host", whole[0], self.floats(&expected));
         }
         self.delta_of_several();
     }
 
+    /// Outputs of a run's tokens, in f64 on the host.
+    fn delta_expected(&self, run: &Run, tokens: usize) -> Vec<f32> {
+        let DeltaShape { key_heads, value_heads, key_dim, value_dim, tiled, decay } = run.shape;
+        let [mixed, beta, decays, rate, bias, states] =
+            [run.mixed, run.beta, run.decay, run.rate, run.bias, run.states]
+                .map(|all| self.read(all).into_iter().map(f64::from).collect::<Vec<_>>());
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let (channels, each) = (mixed.len() / tokens, run.shape.decays() / value_heads);
+        let mut out = vec![0.0; tokens * value_heads * value_dim];
+        for head in 0..value_heads {
+            let key_head = if tiled { head % key_heads } else { head / (value_heads / key_heads) };
+            let mut state = states[head * key_dim * value_dim..][..key_dim * value_dim].to_vec();
+            for token in 0..tokens {
+                let row = &mixed[token * channels..][..channels];
+                let unit = |from: usize| -> Vec<f64> {
+                    let x = &row[from..from + key_dim];
+                    let norm = (x.iter().map(|v| v * v).sum::<f64>() + 1e-6).sqrt();
+                    x.iter().map(|v| v / norm).collect()
+                };
+                let q = unit(key_head * key_dim);
+                let k = unit((key_heads + key_head) * key_dim);
+                let v = &row[2 * key_heads * key_dim + head * value_dim..][..value_dim];
+                let factor = |key: usize| {
+                    let at = if each > 1 { head * each + key } else { head };
+                    let x = decays[token * value_heads * each + at] + bias[at];
+                    match decay {
+                        DeltaDecay::BoundedChannels { bound } => {
+                            (-f64::from(bound) * sigmoid(rate[head] * x)).exp()
+                        }
+                        _ => (-rate[head] * x.exp().ln_1p()).exp(),
+                    }
+                };
+                let strength = sigmoid(beta[token * value_heads + head]);
+                let factors: Vec<f64> = (0..key_dim).map(factor).collect();
+                for (row, factor) in state.chunks_exact_mut(value_dim).zip(&factors) {
+                    row.iter_mut().for_each(|value| *value *= factor);
+                }
+                for column in 0..value_dim {
+                    let dot: f64 = (0..key_dim).map(|i| state[i * value_dim + column] * k[i]).sum();
+                    let change = strength * (v[column] - dot);
+                    let mut sum = 0.0;
+                    for i in 0..key_dim {
+                        state[i * value_dim + column] += k[i] * change;
+                        sum += state[i * value_dim + column] * q[i];
+                    }
+                    let at = (token * value_heads + head) * value_dim + column;
+                    out[at] = (sum / (key_dim as f64).sqrt()) as f32;
+                }
+            }
+        }
+        out
+    }
+
     /// Steps of several sequences against each of them alone, to the bit.
     fn delta_of_several(&self) {
-        for (key_dim, value_dim, tokens) in [(128, 128, 8), (256, 64, 3), (64, 32, 5), (128, 40, 2)]
-        {
+        let (heads, channels) = (DeltaDecay::Heads, DeltaDecay::Channels);
+        for (key_dim, value_dim, tokens, decay) in [
+            (128, 128, 8, heads),
+            (256, 64, 3, heads),
+            (64, 32, 5, heads),
+            (128, 40, 2, heads),
+            (128, 128, 8, channels),
+            (64, 32, 5, channels),
+        ] {
+            let tiled = false;
             let shape =
-                DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled: false };
+                DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled, decay };
             let run = self.run(shape, tokens);
             let state = run.states.len();
             let start = self.random(tokens * state);
@@ -224,14 +308,20 @@ impl Bench {
         }
     }
 
-    /// Time of the 35B shape's delta rule.
+    /// Time of the delta rule of the 35B shape and of Kimi-Linear's.
     pub(super) fn delta_table(&self) {
+        self.delta_times("35B", 16, DeltaDecay::Heads);
+        self.delta_times("Kimi-Linear", 32, DeltaDecay::Channels);
+    }
+
+    fn delta_times(&self, name: &str, key_heads: usize, decay: DeltaDecay) {
         let shape = DeltaShape {
-            key_heads: 16,
+            key_heads,
             value_heads: 32,
             key_dim: 128,
             value_dim: 128,
             tiled: false,
+            decay,
         };
         for tokens in [1, 2, 4, 8] {
             let run = self.run(shape, tokens);
@@ -246,7 +336,7 @@ impl Bench {
                 let step = run.step(states, out);
                 launch::delta_rule(&self.stream, &shape, &places[turn % 4], &step)
             });
-            println!("35B delta rule of a step of {tokens} sequences: {time:.1} us");
+            println!("{name} delta rule of a step of {tokens} sequences: {time:.1} us");
         }
         for tokens in [128, 2048] {
             let run = self.run(shape, tokens);
@@ -255,7 +345,7 @@ impl Bench {
             let step = run.step(run.states, self.poison(tokens * 32 * 128));
             let time = self.time(4, &|_| launch::delta_rule(&self.stream, &shape, &places, &step));
             println!(
-                "35B delta rule of {tokens:>4} tokens: {time:8.1} us, {:.3} us a token",
+                "{name} delta rule of {tokens:>4} tokens: {time:8.1} us, {:.3} us a token",
                 time / tokens as f64
             );
         }

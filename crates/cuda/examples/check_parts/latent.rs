@@ -2,7 +2,9 @@
 //! depend on the batch; time at depth: a part of the example `check`.
 
 use cuda::Span;
-use cuda::launch::{self, HeadMatrix, LatentCache, LatentShape, Rotation, TokenPlaces};
+use cuda::launch::{
+    self, HeadMatrix, LatentAttention, LatentCache, LatentShape, Rotation, TokenPlaces,
+};
 use kernels::KvType;
 use kernels::format::{BlockFormat, Encoding, FloatType, ScaleType};
 
@@ -225,7 +227,8 @@ impl Bench {
         let scratch =
             self.poison(launch::latent_scratch(shape, if places.single { tokens } else { 0 }));
         let stream = &self.stream;
-        launch::attend_latent(stream, shape, places, cache, query, out, scratch, scale).unwrap();
+        let attention = LatentAttention { query, out, scratch, scale, chosen: None };
+        launch::attend_latent(stream, shape, places, cache, &attention).unwrap();
         self.read(out)
     }
 
@@ -322,7 +325,9 @@ impl Bench {
                 let out = out.part(0, tokens * shape.heads * shape.rank);
                 let time = self.time(4, &|turn| {
                     let (stream, cache) = (&self.stream, &layers[turn % 4]);
-                    launch::attend_latent(stream, &shape, &places, cache, query, out, scratch, 0.1)
+                    let attention =
+                        LatentAttention { query, out, scratch, scale: 0.1, chosen: None };
+                    launch::attend_latent(stream, &shape, &places, cache, &attention)
                 });
                 let keys = tokens as f64 * (depth as f64 + tokens as f64 / 2.0);
                 let rate = 2.0 * keys * (shape.heads * (row + shape.rank)) as f64 / time / 1e6;

@@ -6,7 +6,7 @@ use cuda::launch::{
     StepConvolution, StepInput, StepJob, StepRuns, TokenPlaces, Visible,
 };
 use cuda::{Matrix, Span};
-use kernels::KvType;
+use kernels::{DeltaDecay, KvType};
 
 use super::Bench;
 
@@ -82,14 +82,19 @@ impl Bench {
             matrix: self.matrix(channels, COLUMNS, 4, 64),
             taps: self.random(channels * KERNEL),
             rate: self.floats(&rates),
-            bias: self.random(shape.value_heads),
+            bias: self.random(shape.decays()),
         }
     }
 
     fn layer_inputs(&self, layer: &Layer, tokens: usize) -> Inputs {
         let random = |count: usize| (0..count).map(|_| self.unit()).collect();
-        let heads = tokens * layer.shape.value_heads;
-        Inputs { x: random(tokens * COLUMNS), beta: random(heads), decay: random(heads) }
+        let DeltaShape { value_heads, .. } = layer.shape;
+        let decays = tokens * layer.shape.decays();
+        Inputs {
+            x: random(tokens * COLUMNS),
+            beta: random(tokens * value_heads),
+            decay: random(decays),
+        }
     }
 
     /// Single steps, with the kernels of a step without rounds.
@@ -117,7 +122,8 @@ impl Bench {
             let input = StepInput::Plain { x: of(&inputs.x, COLUMNS) };
             launch::step_linear(&self.stream, 1, &input, &[job]).unwrap();
             expected.convolved.push(self.read(mixed));
-            let (beta, decay) = (of(&inputs.beta, heads), of(&inputs.decay, heads));
+            let beta = of(&inputs.beta, heads);
+            let decay = of(&inputs.decay, layer.shape.decays());
             let step = layer.step(memory, [mixed, beta, decay, out]);
             launch::delta_rule(&self.stream, &layer.shape, &places, &step).unwrap();
             expected.out.push(self.read(out));
@@ -130,14 +136,25 @@ impl Bench {
 
     /// Every length of a round with every number of kept tokens, of two sequences in one step.
     pub(super) fn delta_rounds(&self) {
-        for (key_dim, value_dim, tiled) in
-            [(128, 128, false), (256, 64, false), (64, 32, true), (16, 16, false), (128, 40, true)]
-        {
-            let shape = DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled };
+        let (heads, channels) = (DeltaDecay::Heads, DeltaDecay::Channels);
+        for (key_dim, value_dim, tiled, decay) in [
+            (128, 128, false, heads),
+            (256, 64, false, heads),
+            (64, 32, true, heads),
+            (16, 16, false, heads),
+            (128, 40, true, heads),
+            (128, 128, false, channels),
+            (64, 40, true, channels),
+            (16, 16, false, DeltaDecay::BoundedChannels { bound: 5.0 }),
+        ] {
+            let shape =
+                DeltaShape { key_heads: 2, value_heads: 4, key_dim, value_dim, tiled, decay };
             let layer = self.delta_layer(shape);
             let differ = self.rounds_of(&layer);
             let good = differ.is_empty();
-            let case = format!("rounds, keys of {key_dim}, values of {value_dim}, tiled {tiled}");
+            let case = format!(
+                "rounds, keys of {key_dim}, values of {value_dim}, tiled {tiled}, {decay:?}"
+            );
             let found = differ.first().map_or("equal".to_owned(), |first| {
                 format!("{} differ, first {first} FAILED", differ.len())
             });
@@ -381,6 +398,7 @@ impl Bench {
             key_dim: 128,
             value_dim: 128,
             tiled: false,
+            decay: DeltaDecay::Heads,
         };
         let layer = self.delta_layer(shape);
         let row = launch::round_row(&shape);
@@ -438,7 +456,7 @@ impl Batch {
         let lists = [
             (&mut self.inputs.x, &right.x, &wrong.x, COLUMNS),
             (&mut self.inputs.beta, &right.beta, &wrong.beta, heads),
-            (&mut self.inputs.decay, &right.decay, &wrong.decay, heads),
+            (&mut self.inputs.decay, &right.decay, &wrong.decay, layer.shape.decays()),
         ];
         for (to, right, wrong, each) in lists {
             to.extend(&right[at * each..(at + kept) * each]);

@@ -1,6 +1,7 @@
 //! Launches of the choice of compressed rows and of attention over them (`kernels/compressed_attention.cu`).
 
 use super::compressed::{SequenceRows, SequenceRowsArguments, StoredRows};
+use super::row_index::split_shared;
 use super::{INDEX_DIM, Kernel, ROW_DIM, expect};
 use crate::abi::mirrors;
 use crate::{CudaError, Span, Stream};
@@ -32,6 +33,8 @@ pub struct RowChoice {
     pub top: usize,
     /// Most compressed rows that there are of a sequence.
     pub most: usize,
+    /// Whether queries are split (`splits_queries`): rows are then tokens.
+    pub split: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -71,8 +74,14 @@ pub fn choose_rows(
     if choice.most <= choice.top {
         return Ok(());
     }
+    let (kernel, shared) = match (choice.split, dim) {
+        (false, _) => (Kernel::ScoreRows, plain_shared(choice.heads)),
+        (true, 64) => (Kernel::ScoreSplit64, split_shared(choice.heads, dim)),
+        (true, _) => (Kernel::ScoreSplit128, split_shared(choice.heads, dim)),
+    };
     let scoring = Scoring {
-        kernel: Kernel::ScoreRows,
+        kernel,
+        shared,
         query: choice.query.address,
         factors: choice.factors.address,
         scores: choice.scores,
@@ -81,14 +90,54 @@ pub fn choose_rows(
         heads: choice.heads,
         top: choice.top,
         most: choice.most,
-        together: 1,
+        together: if choice.split && !rows.places.single { TOGETHER } else { 1 },
     };
     scoring.launch(stream, rows)
+}
+
+/// Bytes of shared memory of scores in f32: a token's queries.
+pub(super) fn plain_shared(heads: usize) -> usize {
+    heads * INDEX_DIM * 4
+}
+
+/// Tokens of a prompt for which a block scores keys together: it reads them once.
+pub(super) const TOGETHER: usize = 8;
+
+/// The second half of [`choose_rows`]: chooses by `scores` `[tokens, most]`, of tokens that see more than `top` rows.
+///
+/// # Errors
+/// The device failed.
+pub fn choose_scored(
+    stream: &Stream,
+    rows: &SequenceRows,
+    scores: Span<f32>,
+    chosen: Span<u32>,
+    top: usize,
+) -> Result<(), CudaError> {
+    let tokens = rows.tokens();
+    expect("chosen rows", chosen.len(), tokens * top);
+    let keys = StoredRows { dim: 0, kind: None, place: 0, bytes: 0 };
+    let scoring = Scoring {
+        kernel: Kernel::ChooseRows,
+        shared: 0,
+        query: 0,
+        factors: 0,
+        scores,
+        chosen,
+        keys,
+        heads: 0,
+        top,
+        most: scores.len() / tokens,
+        together: 1,
+    };
+    scoring.choose(stream, rows, &scoring.arguments(rows))
 }
 
 /// What rows or units are scored and chosen by; its user has checked the lengths.
 pub(super) struct Scoring {
     pub(super) kernel: Kernel,
+    /// Bytes of shared memory of a block.
+    pub(super) shared: usize,
     pub(super) query: u64,
     /// What each head weighs; 0 without.
     pub(super) factors: u64,
@@ -108,7 +157,29 @@ impl Scoring {
     /// # Errors
     /// The device failed.
     pub(super) fn launch(&self, stream: &Stream, rows: &SequenceRows) -> Result<(), CudaError> {
-        let arguments = ScoreArguments {
+        let arguments = self.arguments(rows);
+        let tokens = rows.tokens();
+        let grid = (self.most.div_ceil(SCORED_ROWS), tokens.div_ceil(self.together), 1);
+        // SAFETY: the structure is the kernel's; lengths were checked by the user, places of keys by its layout.
+        unsafe {
+            stream.launch_overlapping(self.kernel, grid, SCORED_ROWS, self.shared, &arguments)?;
+        }
+        self.choose(stream, rows, &arguments)
+    }
+
+    fn choose(
+        &self,
+        stream: &Stream,
+        rows: &SequenceRows,
+        arguments: &ScoreArguments,
+    ) -> Result<(), CudaError> {
+        let grid = (rows.tokens(), 1, 1);
+        // SAFETY: the structure is the kernel's; lengths were checked by the user.
+        unsafe { stream.launch_overlapping(Kernel::ChooseRows, grid, 1024, 0, arguments) }
+    }
+
+    fn arguments(&self, rows: &SequenceRows) -> ScoreArguments {
+        ScoreArguments {
             rows: rows.arguments(),
             query: self.query,
             factors: self.factors,
@@ -122,14 +193,6 @@ impl Scoring {
             top: self.top as u32,
             stride: self.most as u32,
             together: self.together as u32,
-        };
-        let tokens = rows.tokens();
-        let grid = (self.most.div_ceil(SCORED_ROWS), tokens.div_ceil(self.together), 1);
-        let shared = self.heads * INDEX_DIM * 4;
-        // SAFETY: the structure is the kernels'; lengths were checked by the user, places of keys by its layout.
-        unsafe {
-            stream.launch_overlapping(self.kernel, grid, SCORED_ROWS, shared, &arguments)?;
-            stream.launch_overlapping(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, &arguments)
         }
     }
 }
@@ -252,7 +315,7 @@ pub fn attend_rows(
 mirrors! {
     ScoreArguments as ScoreArguments {
         rows, query, factors, scores, chosen, heads, dim, kind, place, bytes, top, stride, together
-    } for ScoreRows, ChooseRows, ScoreUnits;
+    } for ScoreRows, ChooseRows, ScoreUnits, ScoreSplit64, ScoreSplit128;
     RowAttentionArguments as RowAttentionArguments {
         rows, query, out, partial, span, chosen, sinks, heads, dim, kind, plain, place, bytes, top, parts, part_rows,
         scale

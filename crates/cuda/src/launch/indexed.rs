@@ -2,13 +2,11 @@
 
 use super::attention::cache_type;
 use super::compressed::{SequenceRows, SequenceRowsArguments, StoredRows};
-use super::compressed_attention::Scoring;
+use super::compressed_attention::{Scoring, TOGETHER, plain_shared};
 use super::{AttentionShape, INDEX_DIM, Kernel, KeyValueCache, Rotation, TokenPlaces, expect};
 use crate::abi::{UNIT_DIM, UNIT_PARTS, mirrors};
 use crate::{CudaError, Span, Stream};
 
-/// Tokens of a prompt for which a block scores units together: it decodes its keys once.
-const TOGETHER: usize = 8;
 /// Heads of a block of attention, and keys that it decodes together (`UNIT_HEADS`, `UNIT_KEYS` there).
 const UNIT_HEADS: usize = 16;
 const UNIT_KEYS: usize = 32;
@@ -126,6 +124,7 @@ pub fn choose_units(
     expect("chosen units", choice.chosen.len(), tokens * choice.top);
     let scoring = Scoring {
         kernel: Kernel::ScoreUnits,
+        shared: plain_shared(choice.heads),
         query: choice.both.address,
         factors: 0,
         scores: choice.scores,

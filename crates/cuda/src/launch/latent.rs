@@ -131,6 +131,7 @@ struct LatentArguments {
     partial: u64,
     positions: u64,
     sequences: u64,
+    chosen: u64,
     heads: u32,
     rank: u32,
     row: u32,
@@ -140,7 +141,7 @@ struct LatentArguments {
     scale: f32,
     kv_type: u32,
     single: u32,
-    padding: u32,
+    top: u32,
 }
 
 /// True when the kernels serve rows of this shape, stored in this type: in eight bits, whole groups share a scale.
@@ -281,87 +282,118 @@ pub fn latent_heads(
     unsafe { stream.launch(Kernel::LatentHeads, grid, 256, shared, &arguments) }
 }
 
-/// The kernel on tensor cores, pairs of a block, and bytes of shared memory; `None` where the plain kernel has to
-/// serve: by device, type and width of rows.
-fn tensor_cores(
+/// A kernel of attention, pairs of a token and a head of a block, and bytes of shared memory: on tensor cores, or the
+/// plain one by device, type and width of rows.
+fn kernel(
     stream: &Stream,
     shape: &LatentShape,
     kv_type: KvType,
-) -> Option<(Kernel, usize, usize)> {
+    [single, chosen]: [bool; 2],
+) -> (Kernel, usize, usize) {
     let bf16 = match kv_type {
-        KvType::F16 => false,
-        KvType::Bf16 => true,
-        KvType::F32 | KvType::Q8 | KvType::Fp8 { .. } => return None,
+        KvType::F16 => Some(false),
+        KvType::Bf16 => Some(true),
+        KvType::F32 | KvType::Q8 | KvType::Fp8 { .. } => None,
     };
     let device = stream.device();
-    if device.info().capability.0 < 8 || !shape.row().is_multiple_of(8) {
-        return None;
-    }
+    let recent = device.info().capability.0 >= 8 && shape.row().is_multiple_of(8);
     // Two tiles of rows, and quarters of the dots.
     let shared = 2 * STEP_KEYS * LATENT_ROW * 2 + 4 * LATENT_PAIRS * LATENT_PITCH * 4;
-    let kernel = if bf16 { Kernel::AttendLatentBf16 } else { Kernel::AttendLatentF16 };
-    (shared <= device.shared_limit()).then_some((kernel, LATENT_PAIRS, shared))
+    if let Some(bf16) = bf16.filter(|_| recent && shared <= device.shared_limit()) {
+        let kernel = match (chosen, bf16) {
+            (false, false) => Kernel::AttendLatentF16,
+            (false, true) => Kernel::AttendLatentBf16,
+            (true, false) => Kernel::AttendChosenF16,
+            (true, true) => Kernel::AttendChosenBf16,
+        };
+        return (kernel, LATENT_PAIRS, shared);
+    }
+    let shared = LATENT_KEYS * LATENT_ROW * 4;
+    match (chosen, single) {
+        (true, _) => (Kernel::AttendChosen2, PLAIN_STEP_PAIRS, shared),
+        (false, true) => (Kernel::AttendLatent2, PLAIN_STEP_PAIRS, shared),
+        (false, false) => (Kernel::AttendLatent4, PLAIN_CHUNK_PAIRS, shared),
+    }
 }
 
-/// `out [tokens, heads, rank]` = sums of the latents that `query [tokens, heads, rank + rotated]` meets in the cache,
-/// which holds the tokens' own rows; scores are multiplied by `scale`. `scratch` has [`latent_scratch`] values when
-/// tokens are runs of their own.
+/// What meets rows, and what becomes of it.
+#[derive(Clone, Copy)]
+pub struct LatentAttention {
+    /// `[tokens, heads, rank + rotated]`
+    pub query: Span<f32>,
+    /// `[tokens, heads, rank]`: sums of the latents.
+    pub out: Span<f32>,
+    /// [`latent_scratch`] values where tokens are runs of their own.
+    pub scratch: Span<f32>,
+    /// Of scores.
+    pub scale: f32,
+    /// Rows that tokens see; all where there are none.
+    pub chosen: Option<ChosenRows>,
+}
+
+/// Rows that tokens see at most.
+#[derive(Clone, Copy)]
+pub struct ChosenRows {
+    /// `[tokens, top]`: ascending, of tokens whose position is `top` or more; others see all rows.
+    pub rows: Span<u32>,
+    /// How many.
+    pub top: usize,
+}
+
+/// Sums of the latents that queries meet in the cache, which holds the tokens' own rows.
 ///
 /// # Errors
 /// The device failed.
-#[allow(clippy::too_many_arguments, reason = "what the kernel is told, in its order")]
 pub fn attend_latent(
     stream: &Stream,
     shape: &LatentShape,
     places: &TokenPlaces,
     cache: &LatentCache,
-    query: Span<f32>,
-    out: Span<f32>,
-    scratch: Span<f32>,
-    scale: f32,
+    attention: &LatentAttention,
 ) -> Result<(), CudaError> {
     let tokens = places.positions.len();
     let pairs = tokens * shape.heads;
     assert!(serves_latent(shape.rank, shape.rotated, cache.kv_type), "rows that are served");
     expect("sequences of tokens", places.sequences.len(), tokens);
-    expect("queries of rows", query.len(), pairs * shape.row());
-    expect("sums of latents", out.len(), pairs * shape.rank);
+    expect("queries of rows", attention.query.len(), pairs * shape.row());
+    expect("sums of latents", attention.out.len(), pairs * shape.rank);
     let splits = if places.single { shape.splits() } else { 1 };
     if splits > 1 {
-        expect("scratch of attention", scratch.len(), latent_scratch(shape, tokens));
+        expect("scratch of attention", attention.scratch.len(), latent_scratch(shape, tokens));
     }
+    let chosen = attention.chosen;
+    if let Some(chosen) = chosen {
+        expect("chosen rows", chosen.rows.len(), tokens * chosen.top);
+    }
+    // Rows of one token are not those of the next where they are chosen.
+    let apart = places.single || chosen.is_some();
     let arguments = LatentArguments {
-        query: query.address,
+        query: attention.query.address,
         cache: cache.rows.address,
-        out: out.address,
-        partial: scratch.address,
+        out: attention.out.address,
+        partial: attention.scratch.address,
         positions: places.positions.address,
         sequences: places.sequences.address,
+        chosen: chosen.map_or(0, |chosen| chosen.rows.address),
         heads: shape.heads as u32,
         rank: shape.rank as u32,
         row: shape.row() as u32,
         context: cache.context as u32,
         splits: splits as u32,
         tokens: tokens as u32,
-        scale: scale * std::f32::consts::LOG2_E,
+        scale: attention.scale * std::f32::consts::LOG2_E,
         kv_type: cache_type(cache.kv_type),
-        single: u32::from(places.single),
-        padding: 0,
+        single: u32::from(apart),
+        top: chosen.map_or(u32::MAX, |chosen| chosen.top as u32),
     };
-    let (kernel, together, shared) =
-        tensor_cores(stream, shape, cache.kv_type).unwrap_or_else(|| {
-            let shared = LATENT_KEYS * LATENT_ROW * 4;
-            match places.single {
-                true => (Kernel::AttendLatent2, PLAIN_STEP_PAIRS, shared),
-                false => (Kernel::AttendLatent4, PLAIN_CHUNK_PAIRS, shared),
-            }
-        });
-    let grid = match places.single {
+    let which = [places.single, chosen.is_some()];
+    let (kernel, together, shared) = kernel(stream, shape, cache.kv_type, which);
+    let grid = match apart {
         true => (shape.heads.div_ceil(together), splits, tokens),
         false => (pairs.div_ceil(together), 1, 1),
     };
     // SAFETY: the structure is the kernels'; lengths were checked above; positions lie within the context by the
-    // caller's batch.
+    // caller's batch, and chosen rows are positions before a token's own by `choose_rows`.
     unsafe {
         stream.launch(kernel, grid, 256, shared, &arguments)?;
         if splits > 1 {
@@ -384,7 +416,8 @@ mirrors! {
         matrix, x, out, tokens, heads, x_width, out_width, stride, first, count, padding
     } for LatentHeads, LatentHeadsBlocks;
     LatentArguments as LatentArguments {
-        query, cache, out, partial, positions, sequences, heads, rank, row, context, splits, tokens, scale, kv_type,
-        single, padding
-    } for AttendLatent2, AttendLatent4, JoinLatent, AttendLatentF16, AttendLatentBf16;
+        query, cache, out, partial, positions, sequences, chosen, heads, rank, row, context, splits, tokens, scale,
+        kv_type, single, top
+    } for AttendLatent2, AttendLatent4, JoinLatent, AttendLatentF16, AttendLatentBf16, AttendChosen2, AttendChosenF16,
+        AttendChosenBf16;
 }

@@ -1,7 +1,7 @@
-//! Launches of what lies between the products: norms, gates, convolution, delta rule.
+//! Launches of what lies between the products: norms, gates, convolution.
 
-use super::{KEY_DIM_LIMIT, Kernel, RoundRing, StepRuns, expect};
-use crate::abi::{CONVOLVE_RUN, DELTA_BATCH, DELTA_BATCHES, mirrors};
+use super::{Kernel, StepRuns, expect};
+use crate::abi::{CONVOLVE_RUN, mirrors};
 use crate::{CudaError, Span, Stream};
 
 #[derive(Clone, Copy)]
@@ -265,213 +265,43 @@ pub fn convolve(
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct DeltaArguments {
-    mixed: u64,
-    beta: u64,
-    decay: u64,
-    rate: u64,
-    bias: u64,
-    state: u64,
-    out: u64,
-    sequences: u64,
-    state_stride: u64,
-    ring: u64,
-    positions: u64,
-    starts: u64,
-    lags: u64,
-    ring_stride: u64,
-    tokens: u32,
-    channels: u32,
-    key_heads: u32,
-    value_heads: u32,
-    key_dim: u32,
-    value_dim: u32,
-    tiled: u32,
-    ring_row: u32,
-}
-
-/// Shape of the delta rule.
-#[derive(Clone, Copy, Debug)]
-pub struct DeltaShape {
-    /// Heads of queries and keys.
-    pub key_heads: usize,
-    /// Heads of values.
-    pub value_heads: usize,
-    /// Values per key head, a multiple of 8.
-    pub key_dim: usize,
-    /// Values per value head.
-    pub value_dim: usize,
-    /// Whether value head `h` has key head `h % key_heads`, not `h / (value_heads / key_heads)`.
-    pub tiled: bool,
-}
-
-impl DeltaShape {
-    /// Queries and keys of all heads, then values.
-    pub(super) fn channels(&self) -> usize {
-        2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
-    }
-
-    /// What the kernels of a step and of short runs are told, of so many tokens; `rounds` where there are such.
-    pub(super) fn arguments(
-        &self,
-        places: &TokenPlaces,
-        step: &DeltaStep,
-        tokens: usize,
-        rounds: Option<(&RoundRing, StepRuns)>,
-    ) -> DeltaArguments {
-        let (ring, runs) = rounds.unzip();
-        DeltaArguments {
-            mixed: step.mixed.address,
-            beta: step.beta.address,
-            decay: step.decay.address,
-            rate: step.rate.address,
-            bias: step.bias.address,
-            state: step.states.address,
-            out: step.out.address,
-            sequences: places.sequences.address,
-            state_stride: step.stride as u64,
-            ring: ring.map_or(0, |ring| ring.values.address),
-            positions: places.positions.address,
-            starts: runs.map_or(0, |runs| runs.starts.address),
-            lags: runs.map_or(0, |runs| runs.lags.address),
-            ring_stride: ring.map_or(0, |ring| ring.stride as u64),
-            tokens: tokens as u32,
-            channels: self.channels() as u32,
-            key_heads: self.key_heads as u32,
-            value_heads: self.value_heads as u32,
-            key_dim: self.key_dim as u32,
-            value_dim: self.value_dim as u32,
-            tiled: u32::from(self.tiled),
-            ring_row: ring.map_or(0, |ring| ring.row as u32),
-        }
-    }
-}
-
-/// Where [`delta_rule`] reads and writes; one row per token.
-#[derive(Clone, Copy)]
-pub struct DeltaStep {
-    /// After the convolution: queries, keys, values; queries and keys may be normalised in place.
-    pub mixed: Span<f32>,
-    /// Write strengths before the sigmoid; a run of several tokens may replace them.
-    pub beta: Span<f32>,
-    /// Decays before the softplus; a run of several tokens may replace them.
-    pub decay: Span<f32>,
-    /// Rate of decay of each head.
-    pub rate: Span<f32>,
-    /// Added before the softplus.
-    pub bias: Span<f32>,
-    /// States `[value_heads, key_dim, value_dim]`, one sequence every `stride` values.
-    pub states: Span<f32>,
-    /// See `states`.
-    pub stride: usize,
-    /// `[tokens, value_heads, value_dim]`
-    pub out: Span<f32>,
-}
-
-/// The gated delta rule, token after token.
-///
-/// # Errors
-/// The device failed.
-pub fn delta_rule(
-    stream: &Stream,
-    shape: &DeltaShape,
-    places: &TokenPlaces,
-    step: &DeltaStep,
-) -> Result<(), CudaError> {
-    let (tokens, channels) = (places.positions.len(), shape.channels());
-    assert!(
-        shape.key_dim <= KEY_DIM_LIMIT && shape.key_dim.is_multiple_of(8),
-        "key heads within the kernels' limit"
-    );
-    expect("inputs of the delta rule", step.mixed.len(), tokens * channels);
-    expect("write strengths", step.beta.len(), tokens * shape.value_heads);
-    expect("decays", step.decay.len(), tokens * shape.value_heads);
-    expect("outputs", step.out.len(), tokens * shape.value_heads * shape.value_dim);
-    expect("state", step.states.len(), shape.value_heads * shape.key_dim * shape.value_dim);
-    let arguments = shape.arguments(places, step, tokens, None);
-    let capable = stream.device().info().capability.0 >= 8;
-    if !places.single && capable && matches!(shape.key_dim, 128 | 256) {
-        return delta_chunk(stream, shape, places, step);
-    }
-    let wide = shape.key_dim > 128;
-    let blocks = |columns: usize| shape.value_dim.div_ceil(columns);
-    // SAFETY: the structure is the kernels'; lengths were checked above, sequences by the caller's batch.
-    unsafe {
-        if places.single {
-            let kernel = if wide { Kernel::DeltaStep32 } else { Kernel::DeltaStep16 };
-            // One token alone needs all the blocks that there can be.
-            let columns = if tokens > 1 && shape.value_dim.is_multiple_of(64) { 64 } else { 32 };
-            let grid = (shape.value_heads, blocks(columns), tokens);
-            return stream.launch_overlapping(kernel, grid, 256, 0, &arguments);
-        }
-        let grid = (shape.value_heads, blocks(16), 1);
-        let heads = (2 * shape.key_heads, tokens, 1);
-        stream.launch(Kernel::NormaliseQueryKey, heads, 32, 0, &arguments)?;
-        let kernel = if wide { Kernel::DeltaRule32 } else { Kernel::DeltaRule16 };
-        stream.launch(kernel, grid, 128, 0, &arguments)
-    }
-}
-
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct DeltaChunkArguments {
-    mixed: u64,
-    beta: u64,
-    decay: u64,
-    rate: u64,
-    bias: u64,
-    state: u64,
-    out: u64,
-    sequences: u64,
-    state_stride: u64,
-    tokens: u32,
-    channels: u32,
-    key_heads: u32,
-    value_heads: u32,
-    key_dim: u32,
-    value_dim: u32,
-    tiled: u32,
+struct JoinRowsArguments {
+    first: u64,
+    second: u64,
+    third: u64,
+    to: u64,
+    first_width: u32,
+    second_width: u32,
+    third_width: u32,
     padding: u32,
 }
 
-/// The tokens of one run, whose inputs are brought to shared memory ahead of them; write strengths and decays are
-/// replaced by what they stand for. Lengths were checked by [`delta_rule`].
-fn delta_chunk(
+/// `to` = of each token the rows of three registers, one behind the other.
+///
+/// # Errors
+/// The device failed.
+pub fn join_rows(
     stream: &Stream,
-    shape: &DeltaShape,
-    places: &TokenPlaces,
-    step: &DeltaStep,
+    tokens: usize,
+    from: [(Span<f32>, usize); 3],
+    to: Span<f32>,
 ) -> Result<(), CudaError> {
-    let tokens = places.positions.len();
-    let channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
-    assert!(shape.value_dim.is_multiple_of(4), "value heads of the kernels");
-    let arguments = DeltaChunkArguments {
-        mixed: step.mixed.address,
-        beta: step.beta.address,
-        decay: step.decay.address,
-        rate: step.rate.address,
-        bias: step.bias.address,
-        state: step.states.address,
-        out: step.out.address,
-        sequences: places.sequences.address,
-        state_stride: step.stride as u64,
-        tokens: tokens as u32,
-        channels: channels as u32,
-        key_heads: shape.key_heads as u32,
-        value_heads: shape.value_heads as u32,
-        key_dim: shape.key_dim as u32,
-        value_dim: shape.value_dim as u32,
-        tiled: u32::from(shape.tiled),
+    let width: usize = from.iter().map(|(_, width)| width).sum();
+    from.iter().for_each(|(rows, width)| expect("rows", rows.len(), tokens * width));
+    expect("joined rows", to.len(), tokens * width);
+    let arguments = JoinRowsArguments {
+        first: from[0].0.address,
+        second: from[1].0.address,
+        third: from[2].0.address,
+        to: to.address,
+        first_width: from[0].1 as u32,
+        second_width: from[1].1 as u32,
+        third_width: from[2].1 as u32,
         padding: 0,
     };
-    let shared = DELTA_BATCHES * DELTA_BATCH * (2 * shape.key_dim + 16 + 4) * 4;
-    let kernel = if shape.key_dim > 128 { Kernel::DeltaChunk32 } else { Kernel::DeltaChunk16 };
-    let grid = (shape.value_heads, shape.value_dim.div_ceil(16), 1);
-    // SAFETY: the structure is both kernels'; lengths were checked, sequences by the caller's batch.
-    unsafe {
-        stream.launch(Kernel::DeltaPrepare, (tokens, 1, 1), 256, 0, &arguments)?;
-        stream.launch(kernel, grid, 128, shared, &arguments)
-    }
+    let grid = (width.div_ceil(256), tokens, 1);
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch_overlapping(Kernel::JoinRows, grid, 256, 0, &arguments) }
 }
 
 #[derive(Clone, Copy)]
@@ -524,13 +354,8 @@ mirrors! {
     ConvolveArguments as ConvolveArguments {
         x, weight, tail, out, sequences, tokens, channels, kernel, single, tail_stride
     } for Convolve, ConvolveTail;
-    DeltaArguments as DeltaArguments {
-        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, ring, positions, starts, lags, ring_stride,
-        tokens, channels, key_heads, value_heads, key_dim, value_dim, tiled, ring_row
-    } for NormaliseQueryKey, DeltaRule16, DeltaRule32, DeltaStep16, DeltaStep32, DeltaRound16, DeltaRound32;
-    DeltaChunkArguments as DeltaChunkArguments {
-        mixed, beta, decay, rate, bias, state, out, sequences, state_stride, tokens, channels, key_heads,
-        value_heads, key_dim, value_dim, tiled, padding
-    } for DeltaPrepare, DeltaChunk16, DeltaChunk32;
+    JoinRowsArguments as JoinRowsArguments {
+        first, second, third, to, first_width, second_width, third_width, padding
+    } for JoinRows;
     GatedNormArguments as GatedNormArguments { x, z, weight, dim, epsilon, by_sigmoid, padding } for GatedNorm;
 }

@@ -93,14 +93,18 @@ kernels! {
         AppendLatent = "append_latent", RotateLatent = "rotate_latent", LatentHeads = "latent_heads",
         LatentHeadsBlocks = "latent_heads_blocks", AttendLatent2 = "attend_latent_2",
         AttendLatent4 = "attend_latent_4", JoinLatent = "join_latent", AttendLatentF16 = "attend_latent_f16",
-        AttendLatentBf16 = "attend_latent_bf16",
+        AttendLatentBf16 = "attend_latent_bf16", AttendChosen2 = "attend_chosen_2",
+        AttendChosenF16 = "attend_chosen_f16", AttendChosenBf16 = "attend_chosen_bf16",
+        MakeRowIndex = "make_row_index", ScoreSplit64 = "score_split_64", ScoreSplit128 = "score_split_128",
     }
     Mixer in "mixer" {
         RmsNorm = "rms_norm", SigmoidGate = "sigmoid_gate", SplitQueryGate = "split_query_gate",
         NormAndRotate = "norm_and_rotate", Convolve = "convolve", ConvolveTail = "convolve_tail",
         ConvolveRun = "convolve_run", NormaliseQueryKey = "normalise_query_key", DeltaRule16 = "delta_rule_16",
         DeltaRule32 = "delta_rule_32", DeltaStep16 = "delta_step_16", DeltaStep32 = "delta_step_32",
-        DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32", DeltaPrepare = "delta_prepare",
+        DeltaRound16 = "delta_round_16", DeltaRound32 = "delta_round_32", DeltaRuleChannels = "delta_rule_channels",
+        DeltaStepChannels = "delta_step_channels", DeltaRoundChannels = "delta_round_channels",
+        DeltaChunkChannels = "delta_chunk_channels", JoinRows = "join_rows", DeltaPrepare = "delta_prepare",
         DeltaChunk16 = "delta_chunk_16", DeltaChunk32 = "delta_chunk_32", GatedNorm = "gated_norm",
         AttentionHeads = "attention_heads", RankPartial = "rank_partial", RankFinal = "rank_final", Weigh = "weigh",
         NormRows = "norm_rows", NormBetween = "norm_between", NormJoin = "norm_join", Scale = "scale_values",
@@ -183,6 +187,8 @@ kernels! {
 pub const HEAD_DIM_LIMIT: usize = 512;
 /// Largest key head of the delta rule that the kernels serve.
 pub const KEY_DIM_LIMIT: usize = 256;
+/// Most values of a key head whose channels have decays of their own.
+pub const CHANNELS_LIMIT: usize = 128;
 /// Blocks of the first pass of [`arg_max`]: words of its scratch per row.
 pub const ARG_MAX_BLOCKS: usize = 64;
 
@@ -345,6 +351,7 @@ mirrors! {
 mod attention;
 mod compressed;
 mod compressed_attention;
+mod delta;
 mod draw;
 mod expert_tiles;
 mod experts;
@@ -357,6 +364,7 @@ mod mixer;
 mod ngrams;
 mod parts;
 mod rounds;
+mod row_index;
 mod sandwich;
 mod scored;
 mod step;
@@ -367,6 +375,7 @@ mod tiles;
 pub use attention::*;
 pub use compressed::*;
 pub use compressed_attention::*;
+pub use delta::*;
 pub use draw::*;
 pub use expert_tiles::*;
 pub use experts::*;
@@ -379,6 +388,7 @@ pub use mixer::*;
 pub use ngrams::*;
 pub use parts::*;
 pub use rounds::*;
+pub use row_index::*;
 pub use sandwich::*;
 pub use scored::*;
 pub use step::*;
@@ -394,6 +404,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         attention::LAYOUTS,
         compressed::LAYOUTS,
         compressed_attention::LAYOUTS,
+        delta::LAYOUTS,
         draw::LAYOUTS,
         expert_tiles::LAYOUTS,
         experts::LAYOUTS,
@@ -406,6 +417,7 @@ pub(crate) fn layouts() -> impl Iterator<Item = &'static crate::abi::Layout> {
         ngrams::LAYOUTS,
         parts::LAYOUTS,
         rounds::LAYOUTS,
+        row_index::LAYOUTS,
         sandwich::LAYOUTS,
         scored::LAYOUTS,
         step::LAYOUTS,

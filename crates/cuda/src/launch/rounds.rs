@@ -5,7 +5,7 @@
 //! sequence first applies those that were kept ([`StepRuns::lags`]) and stores once. Rings have places for two rounds,
 //! so that what a step reads is not what it writes. All other kernels of a step compute each token by itself.
 
-use super::{DeltaShape, DeltaStep, KEY_DIM_LIMIT, Kernel, TokenPlaces, expect};
+use super::{DeltaShape, DeltaStep, Kernel, TokenPlaces, expect};
 use crate::abi::{ROUND_PLACES, mirrors};
 use crate::{CudaError, Span, Stream};
 
@@ -32,7 +32,8 @@ pub struct RoundRing {
 /// Values of a position in a [`RoundRing`]: raw inputs of all channels, convolved keys and values, strengths, decays.
 pub fn round_row(shape: &DeltaShape) -> usize {
     let channels = shape.channels();
-    let again = channels - shape.key_heads * shape.key_dim + 2 * shape.value_heads;
+    let strengths = shape.value_heads + shape.decays();
+    let again = channels - shape.key_heads * shape.key_dim + strengths;
     (channels + again).next_multiple_of(4)
 }
 
@@ -152,15 +153,18 @@ pub fn delta_runs(
 ) -> Result<(), CudaError> {
     let (runs, tokens) = tokens_of(places, applies);
     ring.check(shape);
-    let fits = shape.key_dim <= KEY_DIM_LIMIT && shape.key_dim.is_multiple_of(8);
-    assert!(fits, "key heads within the kernels' limit");
+    assert!(shape.serves(), "key heads within the kernels' limit");
     expect("inputs of the delta rule", step.mixed.len(), tokens * shape.channels());
     expect("write strengths", step.beta.len(), tokens * shape.value_heads);
-    expect("decays", step.decay.len(), tokens * shape.value_heads);
+    expect("decays", step.decay.len(), tokens * shape.decays());
     expect("outputs", step.out.len(), tokens * shape.value_heads * shape.value_dim);
     expect("state", step.states.len(), shape.value_heads * shape.key_dim * shape.value_dim);
     let arguments = shape.arguments(places, step, tokens, Some((ring, runs)));
-    let kernel = if shape.key_dim > 128 { Kernel::DeltaRound32 } else { Kernel::DeltaRound16 };
+    let kernel = match (shape.by_channel(), shape.key_dim > 128) {
+        (true, _) => Kernel::DeltaRoundChannels,
+        (false, true) => Kernel::DeltaRound32,
+        (false, false) => Kernel::DeltaRound16,
+    };
     let grid = (shape.value_heads, shape.value_dim.div_ceil(32), tokens.max(1));
     // SAFETY: the structure is the kernel's; lengths were checked above, positions, sequences and runs by the caller's
     // batch.

@@ -314,6 +314,7 @@ impl CudaBackend {
                 heads: index.heads,
                 top: index.top,
                 most,
+                split: false,
             };
             launch::choose_rows(&self.stream, &SequenceRows { places, ..*rows }, &choice)?;
         }

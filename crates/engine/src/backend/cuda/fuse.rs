@@ -8,7 +8,6 @@ use std::ops::Range;
 
 use cuda::launch::{self, GateMatrices, StepDevice};
 use cuda::{ExpertShapes, Matrix};
-use kernels::DeltaDecay;
 use store::LayerId;
 use store::format::ProjectionShape;
 
@@ -63,7 +62,7 @@ pub(super) enum Launch {
     /// The norm of `Residual`, or `Normed` as it is, products of that, the first one's convolution.
     DeltaInputs { norm: Option<VectorId>, products: Vec<Product>, convolution: VectorId },
     /// The gated norm of heads, and a product of that added to `Residual`.
-    DeltaOutput { norm: VectorId, matrix: MatrixId },
+    DeltaOutput { norm: VectorId, gate: OutputGate, matrix: MatrixId },
     /// The gated norm of heads where that is said, and a product of them that residual streams take.
     Inject { heads: Option<(VectorId, OutputGate)>, matrix: MatrixId },
     /// Norms and rotation of heads with what is appended to the cache; attention. `values` are the heads whose norms
@@ -259,9 +258,9 @@ fn first(ops: &[Op], layer: LayerId, facts: &Facts<'_>) -> (Launch, usize) {
         [Norm { from: Residual, weight: norm, to: Normed }, Linear { from: Normed, ref products }, ..]
             if facts.linear(products) =>
             (Launch::NormLinear { norm, products: products.clone() }, 2),
-        [GatedNorm { weight, gate: OutputGate::Silu }, LinearAdd { from: Context, matrix, to: Residual }, ..]
+        [GatedNorm { weight, gate }, LinearAdd { from: Context, matrix, to: Residual }, ..]
             if facts.norms_heads(matrix) =>
-            (Launch::DeltaOutput { norm: weight, matrix }, 2),
+            (Launch::DeltaOutput { norm: weight, gate, matrix }, 2),
         [GatedNorm { weight, gate }, Linear { from: Context, ref products },
             Op::InjectStreams { from: Normed }, ..]
             if let &[Product { matrix, to: Normed }] = products.as_slice() && facts.norms_heads(matrix) =>
@@ -366,11 +365,6 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
             Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
-        Op::AttendRows { .. }
-        | Op::Join { .. }
-        | Op::DeltaRule {
-            decay: DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. }, ..
-        } => Err(Refusal::operation(op)),
         Op::Norm { .. }
         | Op::NormAdd { .. }
         | Op::NormValues { .. }
@@ -391,9 +385,11 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         | Op::KeepKeys
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
-        | Op::DeltaRule { decay: DeltaDecay::Heads, .. }
+        | Op::DeltaRule { .. }
+        | Op::Join { .. }
         | Op::GatedNorm { .. }
         | Op::AttendIndexed(_)
+        | Op::AttendRows { .. }
         | Op::GatherRows { .. }
         | Op::MixNgrams(_)
         | Op::NormStreams { .. }

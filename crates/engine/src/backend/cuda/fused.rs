@@ -103,8 +103,12 @@ impl CudaBackend {
         });
     }
 
-    pub(super) fn fused_delta_output(&mut self, norm: VectorId, matrix: MatrixId) {
-        self.fused_add(matrix, |this| this.gated_heads(norm, OutputGate::Silu));
+    pub(super) fn fused_delta_output(
+        &mut self,
+        (norm, gate): (VectorId, OutputGate),
+        matrix: MatrixId,
+    ) {
+        self.fused_add(matrix, |this| this.gated_heads(norm, gate));
     }
 
     /// `Context`, each head normed and gated.

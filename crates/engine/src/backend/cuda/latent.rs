@@ -1,9 +1,10 @@
-//! Latent attention on CUDA: queries meet the cached rows themselves, in steps and in prompts.
+//! Latent attention on CUDA: queries meet the cached rows themselves, all or chosen ones, in steps and in prompts.
 //!
 //! Some tokens of a run go through together, because queries and sums are as wide as a row for every head. Nothing of a
 //! token depends on which others go with it.
 
-use cuda::launch::{self, HeadMatrix, LatentCache, LatentShape};
+use cuda::launch::{self, ChosenRows, HeadMatrix, LatentCache, LatentShape, TokenPlaces};
+use cuda::{CudaError, Span};
 use store::LayerId;
 
 use super::{CudaBackend, CudaOptions, Register};
@@ -55,51 +56,82 @@ impl CudaBackend {
         HeadMatrix { matrix: self.matrix(matrix), stride, first, count }
     }
 
-    /// Appends the rows of every run, then attends.
+    /// Appends the rows of every run, then attends to all that each token may see.
     pub(super) fn launch_attend_latent(&mut self, layer: LayerId, weights: &LatentAttention) {
         self.run(|this| {
-            let (Some(shape), Some(config)) = (&this.sizes.latent, &this.config.latent) else {
-                return Ok(());
-            };
-            let (stream, heads) = (&this.stream, shape.heads);
-            let (absorb, expand) = (this.heads_of(&weights.absorb), this.heads_of(&weights.expand));
-            let cache = LatentCache {
-                rows: this.buffers.keys[this.sizes.layout.index(layer)]
-                    .span(0, this.sizes.cache_layer),
-                context: this.options.context,
-                kv_type: this.options.kv_type,
-            };
-            let rotation = this.rotation(layer);
-            for (first, places) in this.places() {
-                let count = places.positions.len();
-                let rows = |register, first: usize, count: usize, width: usize| {
-                    this.buffers.registers[register as usize].part(first * width, count * width)
-                };
-                let norm = (this.vector(weights.norm), config.rms_epsilon);
-                let keys = rows(Register::Key, first, count, shape.row());
-                launch::append_latent(stream, shape, &places, &cache, keys, norm, rotation)?;
-                for start in (0..count).step_by(this.sizes.latent_tokens) {
-                    let tokens = this.sizes.latent_tokens.min(count - start);
-                    let places = places.part(start, tokens);
-                    let (first, width) = (first + start, shape.plain + shape.rotated);
-                    let query = rows(Register::Query, first, tokens, heads * width);
-                    let meets = this.buffers.latent_query.part(0, tokens * heads * shape.row());
-                    let sums = this.buffers.latent_context.part(0, tokens * heads * shape.rank);
-                    let size = (tokens, heads);
-                    let to = (meets, shape.row());
-                    launch::latent_heads(stream, size, &absorb, (query, width), to)?;
-                    launch::rotate_latent(stream, shape, places.positions, query, meets, rotation)?;
-                    let scratch = this.buffers.attention.all();
-                    let scale = config.scale;
-                    launch::attend_latent(
-                        stream, shape, &places, &cache, meets, sums, scratch, scale,
-                    )?;
-                    let out = rows(Register::Context, first, tokens, heads * shape.values);
-                    let to = (out, shape.values);
-                    launch::latent_heads(stream, size, &expand, (sums, shape.rank), to)?;
-                }
-            }
-            Ok(())
+            let mut runs = this.places().into_iter();
+            runs.try_for_each(|run| this.attend_latent_run(layer, weights, run, None))
         });
+    }
+
+    /// Appends the rows of a run, then attends. With a `budget`, tokens that may see more rows see those chosen for
+    /// them, as many as it is.
+    pub(super) fn attend_latent_run(
+        &self,
+        layer: LayerId,
+        weights: &LatentAttention,
+        (first, places): (usize, TokenPlaces),
+        budget: Option<usize>,
+    ) -> Result<(), CudaError> {
+        let (Some(shape), Some(config)) = (&self.sizes.latent, &self.config.latent) else {
+            return Ok(());
+        };
+        let (stream, heads, count) = (&self.stream, shape.heads, places.positions.len());
+        let (absorb, expand) = (self.heads_of(&weights.absorb), self.heads_of(&weights.expand));
+        let cache = LatentCache {
+            rows: self.buffers.keys[self.sizes.layout.index(layer)].span(0, self.sizes.cache_layer),
+            context: self.options.context,
+            kv_type: self.options.kv_type,
+        };
+        let rotation = self.rotation(layer);
+        let rows = |register, first: usize, count: usize, width: usize| {
+            self.buffers.registers[register as usize].part(first * width, count * width)
+        };
+        let norm = (self.vector(weights.norm), config.rms_epsilon);
+        let keys = rows(Register::Key, first, count, shape.row());
+        launch::append_latent(stream, shape, &places, &cache, keys, norm, rotation)?;
+        for start in (0..count).step_by(self.sizes.latent_tokens) {
+            let tokens = self.sizes.latent_tokens.min(count - start);
+            let part = places.part(start, tokens);
+            let (first, width) = (first + start, shape.plain + shape.rotated);
+            let query = rows(Register::Query, first, tokens, heads * width);
+            let meets = self.buffers.latent_query.part(0, tokens * heads * shape.row());
+            let sums = self.buffers.latent_context.part(0, tokens * heads * shape.rank);
+            let size = (tokens, heads);
+            let to = (meets, shape.row());
+            launch::latent_heads(stream, size, &absorb, (query, width), to)?;
+            launch::rotate_latent(stream, shape, part.positions, query, meets, rotation)?;
+            // Those that see all rows come first; a step's kernels decide for each token.
+            let whole = match budget {
+                None => tokens,
+                Some(_) if places.single => 0,
+                Some(budget) => (budget + count).saturating_sub(places.end + start).min(tokens),
+            };
+            for (range, top) in [(0..whole, None), (whole..tokens, budget)] {
+                if range.is_empty() {
+                    continue;
+                }
+                let width = |all: Span<f32>, width: usize| {
+                    all.part(range.start * heads * width, range.len() * heads * width)
+                };
+                let chosen = top.map(|top| {
+                    let rows = self.side().chosen(first + range.start, range.len());
+                    ChosenRows { rows, top }
+                });
+                let attention = launch::LatentAttention {
+                    query: width(meets, shape.row()),
+                    out: width(sums, shape.rank),
+                    scratch: self.buffers.attention.all(),
+                    scale: config.scale,
+                    chosen,
+                };
+                let seen = part.part(range.start, range.len());
+                launch::attend_latent(stream, shape, &seen, &cache, &attention)?;
+            }
+            let out = rows(Register::Context, first, tokens, heads * shape.values);
+            let to = (out, shape.values);
+            launch::latent_heads(stream, size, &expand, (sums, shape.rank), to)?;
+        }
+        Ok(())
     }
 }

@@ -133,7 +133,7 @@ impl CudaBackend {
                 let step = DeltaStep {
                     mixed: rows(Register::Convolved, delta.channels()),
                     beta: rows(Register::Beta, delta.value_heads),
-                    decay: rows(Register::Decay, delta.value_heads),
+                    decay: rows(Register::Decay, delta.decays()),
                     rate: this.vector(decay_rate),
                     bias: this.vector(decay_bias),
                     states,

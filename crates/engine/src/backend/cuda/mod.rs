@@ -17,6 +17,7 @@ mod ahead;
 mod attend;
 mod batch;
 mod buffers;
+mod chosen_rows;
 mod chunk;
 mod compressed;
 mod compressed_buffers;

@@ -30,7 +30,9 @@ impl CudaBackend {
             Launch::DeltaInputs { norm, products, convolution } => {
                 self.fused_delta_inputs(layer, *norm, products, *convolution);
             }
-            &Launch::DeltaOutput { norm, matrix } => self.fused_delta_output(norm, matrix),
+            &Launch::DeltaOutput { norm, gate, matrix } => {
+                self.fused_delta_output((norm, gate), matrix);
+            }
             &Launch::Inject { heads, matrix } => self.fused_inject(heads, matrix),
             &Launch::Heads { norms, values } => self.fused_heads(layer, false, norms, values),
             &Launch::GatedHeads { norms, matrix } => {
@@ -92,9 +94,10 @@ impl CudaBackend {
             &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
             Op::KeepKeys => self.keep_keys(layer),
             Op::AttendIndexed(weights) => self.launch_attend_indexed(layer, weights),
-            Op::AttendRows { .. } | Op::Join { .. } => {
-                unreachable!("refused when the model is loaded")
+            Op::AttendRows { rows, indexer } => {
+                self.launch_attend_rows(layer, rows, indexer.as_ref());
             }
+            &Op::Join { from, to } => self.join(from, to),
             Op::GatherRows { .. } => return self.launch_gather_rows(layer),
             Op::MixNgrams(weights) => self.launch_mix_ngrams(layer, weights),
             &Op::NormStreams { weight } => self.launch_norm_streams(weight),
@@ -183,6 +186,16 @@ impl CudaBackend {
         self.run(|this| {
             let gate = this.register(gate);
             launch::sigmoid_gate(&this.stream, gate.len(), this.register(x), gate)
+        });
+    }
+
+    fn join(&mut self, from: [Register; 3], to: Register) {
+        self.run(|this| {
+            let Some(delta) = &this.config.delta else { return Ok(()) };
+            let keys = delta.key_heads * delta.key_dim;
+            let [queries, all_keys, values] = from.map(|register| this.register(register));
+            let parts = [(queries, keys), (all_keys, keys), (values, delta.value_width())];
+            launch::join_rows(&this.stream, this.tokens, parts, this.register(to))
         });
     }
 

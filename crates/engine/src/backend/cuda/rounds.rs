@@ -50,6 +50,7 @@ pub(super) fn delta_shape(delta: &DeltaConfig) -> DeltaShape {
         key_dim: delta.key_dim,
         value_dim: delta.value_dim,
         tiled: delta.order == HeadOrder::Tiled,
+        decay: delta.decay,
     }
 }
 

@@ -15,7 +15,7 @@ use super::super::PAGE_TOKENS;
 use super::buffers::Floats;
 use super::{CudaOptions, STEP_TOKENS};
 use crate::model::config::ModelConfig;
-use crate::model::index::IndexConfig;
+use crate::model::index::{IndexConfig, IndexForm};
 use crate::sequences::{Ring, SequenceLayout, SideLayout, key_type};
 
 /// Tokens whose units are scored together.
@@ -43,7 +43,8 @@ impl SideSizes {
         options: &CudaOptions,
         layout: &Arc<SequenceLayout>,
     ) -> Option<Self> {
-        let some = layout.side().state_values > 0;
+        let side = layout.side();
+        let some = side.state_values > 0 || side.page_bytes() > 0;
         some.then(|| Self {
             layout: Arc::clone(layout),
             index: config.index,
@@ -103,7 +104,8 @@ impl SideSizes {
 
     /// Values of the scratch of attention of a step.
     pub(super) fn attention_scratch(&self, shape: &AttentionShape) -> Option<usize> {
-        let units = self.index.map(|index| (index.unit, index.budget))?;
+        let index = self.index.filter(|index| index.form == IndexForm::Joined)?;
+        let units = (index.unit, index.budget);
         Some(launch::unit_attention_scratch(shape, STEP_TOKENS.min(self.tokens), units))
     }
 
@@ -174,6 +176,23 @@ impl Side {
         self.rows(ring, places, self.sizes.index.map_or(0, |index| index.unit))
     }
 
+    /// Where the index keys of a layer lie that has one for each token.
+    pub(super) fn key_rows(&self, places: TokenPlaces) -> SequenceRows {
+        let sizes = &self.sizes;
+        SequenceRows {
+            places,
+            states: self.states.part(0, 0),
+            state_stride: 0,
+            pages: self.pages.span(0, sizes.page_bytes()),
+            sequence_bytes: sizes.sequence_bytes(),
+            page_bytes: sizes.side().page_bytes(),
+            page_tokens: PAGE_TOKENS,
+            ratio: 1,
+            overlap: false,
+            window: 0,
+        }
+    }
+
     /// What a layer of hashed n-grams keeps.
     pub(super) fn ngram_rows(&self, layer: LayerId, places: TokenPlaces) -> SequenceRows {
         let ring = self.sizes.side().ngrams(layer.index()).expect("a layer of n-grams");
@@ -189,6 +208,19 @@ impl Side {
             place: side.key_start(layer.index()),
             bytes: side.key_bytes(),
         }
+    }
+
+    /// Units that the first tokens of a batch have chosen, for a batch that is put aside.
+    pub(super) fn read_chosen(&self, tokens: usize) -> Result<Vec<u32>, CudaError> {
+        let top = self.sizes.index.map_or(0, |index| index.budget);
+        let mut chosen = vec![0u32; tokens * top];
+        self.chosen.read_bytes(0, bytemuck::cast_slice_mut(&mut chosen))?;
+        Ok(chosen)
+    }
+
+    /// Takes up what [`Side::read_chosen`] gave.
+    pub(super) fn write_chosen(&self, chosen: &[u32]) -> Result<(), CudaError> {
+        self.chosen.write(0, bytemuck::cast_slice(chosen))
     }
 
     /// Units that tokens of a run choose.

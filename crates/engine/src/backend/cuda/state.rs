@@ -233,7 +233,11 @@ impl CudaBackend {
             self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
         }
         let tokens = self.buffers.pinned.inputs.collect(0..self.tokens).collect();
-        Some(self.sequences.suspend(tokens, residual))
+        let side = self.side.as_ref().filter(|_| self.config.shares_choices());
+        let chosen = side.map(|side| side.read_chosen(self.tokens)).transpose().ok()?;
+        let mut suspended = self.sequences.suspend(tokens, residual);
+        suspended.chosen = chosen.unwrap_or_default();
+        Some(suspended)
     }
 
     /// Goes on with a prompt's batch.
@@ -241,6 +245,9 @@ impl CudaBackend {
         self.finish_step()?;
         self.end_given_up()?;
         self.stream.wait()?;
+        if let Some(side) = self.side.as_ref().filter(|_| !suspended.chosen.is_empty()) {
+            side.write_chosen(&suspended.chosen)?;
+        }
         let (tokens, residual) = self.sequences.resume(suspended);
         self.tokens = tokens.len();
         self.single = false;

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use cuda::launch;
 use cuda::{Device, DeviceBuffer, Matrix};
+use kernels::DeltaDecay;
 use kernels::format::Encoding;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
@@ -31,7 +32,19 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     if config.moe.experts > launch::EXPERTS_LIMIT {
         return refuse("num_experts", config.moe.experts, launch::EXPERTS_LIMIT);
     }
+    if let Some(delta) = &config.delta {
+        let (key, limit) = match delta.decay {
+            DeltaDecay::Heads => ("linear_key_head_dim", launch::KEY_DIM_LIMIT),
+            _ => ("linear_attn_config.head_dim", launch::CHANNELS_LIMIT),
+        };
+        if delta.key_dim > limit || !delta.key_dim.is_multiple_of(8) {
+            return refuse(key, delta.key_dim, limit);
+        }
+    }
     if config.latent.is_some() {
+        if let Some(index) = config.index.filter(|index| index.dim > launch::INDEX_DIM) {
+            return refuse("index_head_dim", index.dim, launch::INDEX_DIM);
+        }
         return latent::check_limits(config, options);
     }
     let dim_limit = match &config.compressed {
@@ -64,11 +77,6 @@ pub(super) fn check_limits(config: &ModelConfig, options: &CudaOptions) -> Resul
     }
     if let Some(hyper) = config.hyper.filter(|hyper| hyper.streams > launch::STREAMS_LIMIT) {
         return refuse("hc_mult", hyper.streams, launch::STREAMS_LIMIT);
-    }
-    if let Some(delta) = &config.delta
-        && (delta.key_dim > launch::KEY_DIM_LIMIT || !delta.key_dim.is_multiple_of(8))
-    {
-        return refuse("linear_key_head_dim", delta.key_dim, launch::KEY_DIM_LIMIT);
     }
     if config.head && options.layers != (0..config.layers.len()) {
         let found = "a head is computed on one device: use --draft ngram";

@@ -63,6 +63,7 @@ def load(folder):
         "deepseek_v3": transformers.DeepseekV3ForCausalLM,
         "deepseek_v32": transformers.DeepseekV32ForCausalLM,
         "glm_moe_dsa": transformers.GlmMoeDsaForCausalLM,
+        "glm5_next": transformers.Glm5NextForConditionalGeneration,
         "kimi_k2": transformers.DeepseekV3ForCausalLM,
         "minimax_m2": transformers.MiniMaxM2ForCausalLM,
         "glm4_moe": transformers.Glm4MoeForCausalLM,

@@ -19,7 +19,8 @@ use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
     deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe,
-    gptoss, hy_v3, kimi_linear, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
+    glm5_next, gptoss, hy_v3, kimi_linear, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp,
+    qwen35moe,
 };
 use crate::EngineError;
 
@@ -358,6 +359,7 @@ impl ModelConfig {
             Family::DeepseekV32 | Family::GlmMoeDsa => deepseek_v32::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
+            Family::Glm5Next => glm5_next::config(from)?,
             Family::Ernie45Moe => ernie4_5_moe::config(from)?,
             Family::ExaoneMoe => exaone_moe::config(from)?,
             Family::HyV3 => hy_v3::config(from)?,
@@ -403,8 +405,13 @@ impl ModelConfig {
                     format!("{} does not divide num_attention_heads", attention.key_value_heads);
                 return Err(from.invalid(&keys::NUM_KEY_VALUE_HEADS, found));
             }
+            if attention.head_dim < 2 {
+                let found = format!("{} is too few", attention.head_dim);
+                return Err(from.invalid(&keys::HEAD_DIM, found));
+            }
             let rotated = attention.rope.dims;
-            if rotated == 0 || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
+            let none = rotated == 0 && self.latent.is_none();
+            if none || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
                 let found = format!("gives {rotated} rotated of {}", attention.head_dim);
                 return Err(from.invalid(&keys::ROTARY_FACTOR, found));
             }

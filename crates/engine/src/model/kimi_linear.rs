@@ -39,6 +39,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 }
 
 fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
+    if let Some(bound) = from.get(&keys::GATE_LOWER_BOUND)? {
+        let found = format!("{bound}, but decays of this family are not bounded");
+        return Err(from.invalid(&keys::GATE_LOWER_BOUND, found));
+    }
     let heads = from.required(&keys::LINEAR_HEADS)?;
     let dim = from.required(&keys::LINEAR_HEAD_DIM)?;
     Ok(DeltaConfig {

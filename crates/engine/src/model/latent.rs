@@ -113,7 +113,8 @@ impl LatentAttention {
     /// `x += Wo attend(q, c)` with queries and latent from the stream, normed.
     pub(super) fn ops(self, around: &Around, choice: Choice) -> Vec<Op> {
         use Register::{
-            Context, IndexQuery, IndexValues, IndexWeights, Key, Normed, Query, QueryLatent,
+            Context, IndexGates, IndexQuery, IndexValues, IndexWeights, Key, Normed, Query,
+            QueryLatent,
         };
         let (first, to) = match self.query_down {
             None => (self.query, Query),
@@ -124,6 +125,7 @@ impl LatentAttention {
         if let Choice::Own(indexer) = choice {
             let inputs = [(indexer.key, IndexValues), (indexer.weights, IndexWeights)];
             products.extend(inputs.map(Product::from));
+            products.extend(indexer.pool.map(|pool| Product::from((pool.gates, IndexGates))));
             queries.push(Product { matrix: indexer.query, to: IndexQuery });
         }
         let mut ops = around.open();

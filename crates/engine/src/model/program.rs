@@ -236,8 +236,8 @@ pub enum Op {
     },
     /// The streams of each token become one, which the output head reads; the last operation of a batch.
     MergeStreams {
-        /// Where the streams are read.
-        site: Site,
+        /// Where the streams are read; without, their mean is.
+        site: Option<Site>,
     },
     /// `Residual += mixture(Normed)`: routing, shared expert and routed experts; closes the streams where there are
     /// several. With a register of its own for the output, that is written and nothing is added.
@@ -409,6 +409,10 @@ pub struct Refusal(pub String);
 impl Refusal {
     /// A form: the function of gate and input.
     pub const GELU: &'static str = "with GELU";
+    /// A form: what gates and inputs are clamped to.
+    pub const CLAMPED: &'static str = "with clamped inputs of activations";
+    /// A form: streams are not weighed at the end.
+    pub const MEAN: &'static str = "by their mean";
     /// A form: the router does not read what the experts read.
     pub const OTHER_INPUT: &'static str = "with a router that reads a norm of its own";
 

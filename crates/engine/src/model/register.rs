@@ -45,7 +45,7 @@ pub enum Register {
     CompressedGates,
     /// A token's values for keys of the indexer; over latent rows its key before the norm.
     IndexValues,
-    /// Their gates.
+    /// Gates of those values, or of those keys.
     IndexGates,
     /// Queries of the indexer; in attention to chosen keys its own key is behind them.
     IndexQuery,
@@ -146,9 +146,12 @@ impl Register {
         widths[Self::Rows as usize] = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.width);
         if let Some(index) = &config.index {
             widths[Self::IndexQuery as usize] = index.width();
-            if let IndexForm::Weighed { .. } = index.form {
+            if index.form != IndexForm::Joined {
                 widths[Self::IndexValues as usize] = index.dim;
                 widths[Self::IndexWeights as usize] = index.heads;
+            }
+            if index.form == IndexForm::Pooled {
+                widths[Self::IndexGates as usize] = index.dim;
             }
         }
         if let Some(compressed) = &config.compressed {

@@ -120,9 +120,9 @@ const GEMMA: [(&str, &str); 5] = [
     ("experts", "mlp.experts"),
 ];
 
-/// What some families and converters call parts of a mixture and convolutions, with the canonical names; the last of
-/// the mixtures are modules, whose names go on.
-const MIXTURES: [(&str, &str); 8] = [
+/// What some families and converters call parts of layers, with the canonical names; those that end with a point are
+/// modules, whose names go on.
+const MIXTURES: [(&str, &str); 16] = [
     (".mlp.router.gate", ".mlp.gate"),
     (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
@@ -132,6 +132,15 @@ const MIXTURES: [(&str, &str); 8] = [
     (".self_attn.q_conv.conv", ".self_attn.q_conv1d"),
     (".self_attn.k_conv.conv", ".self_attn.k_conv1d"),
     (".self_attn.v_conv.conv", ".self_attn.v_conv1d"),
+    // As GLM-5.3-Flash has streams and pools.
+    (".hc_attn_fn", ".attn_hc.fn"),
+    (".hc_attn_base", ".attn_hc.base"),
+    (".hc_attn_scale", ".attn_hc.gain"),
+    (".hc_ffn_fn", ".ffn_hc.fn"),
+    (".hc_ffn_base", ".ffn_hc.base"),
+    (".hc_ffn_scale", ".ffn_hc.gain"),
+    (".indexer.index_kpool_compress_gate", ".indexer.gate_proj"),
+    (".indexer.index_kpool_compress_ape", ".indexer.position_bias"),
 ];
 
 /// What a layer has that predicts further tokens, after its number.

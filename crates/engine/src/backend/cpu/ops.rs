@@ -59,7 +59,8 @@ impl CpuBackend {
             &Op::InjectStreams { from } => self.run_inject_streams(from),
             Op::OpenStreams { site, norm } => self.run_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.run_close_streams(from),
-            Op::MergeStreams { site } => self.run_merge_streams(site),
+            Op::MergeStreams { site: Some(site) } => self.run_merge_streams(site),
+            Op::MergeStreams { site: None } => self.run_mean_of_streams(),
             Op::Mixture(mixture) => return self.run_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
         }
@@ -344,6 +345,9 @@ impl Rotation<'_> {
         positions: &[u32],
     ) {
         let rotated = self.rope.dims;
+        if rotated == 0 {
+            return;
+        }
         compute.rope(x, heads, dim, rotated, positions, self.frequencies);
         let magnitude = self.rope.magnitude();
         if magnitude != 1.0 {

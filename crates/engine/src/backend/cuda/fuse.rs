@@ -366,6 +366,10 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
             Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
+        Op::Dense(Dense { activation: Activation::Limited { .. }, .. }) => {
+            Err(Refusal::form(op, Refusal::CLAMPED))
+        }
+        Op::MergeStreams { site: None } => Err(Refusal::form(op, Refusal::MEAN)),
         Op::AttendRows { .. }
         | Op::Join { .. }
         | Op::DeltaRule {

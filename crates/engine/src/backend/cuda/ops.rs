@@ -85,14 +85,14 @@ impl CudaBackend {
             &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
             Op::OpenStreams { site, norm } => self.launch_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.launch_close_streams(from),
-            Op::MergeStreams { site } => self.launch_merge_streams(site),
+            Op::MergeStreams { site: Some(site) } => self.launch_merge_streams(site),
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
             &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
             Op::KeepKeys => self.keep_keys(layer),
             Op::AttendIndexed(weights) => self.launch_attend_indexed(layer, weights),
-            Op::AttendRows { .. } | Op::Join { .. } => {
+            Op::AttendRows { .. } | Op::Join { .. } | Op::MergeStreams { site: None } => {
                 unreachable!("refused when the model is loaded")
             }
             Op::GatherRows { .. } => return self.launch_gather_rows(layer),

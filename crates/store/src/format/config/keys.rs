@@ -156,7 +156,7 @@ keys! {
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
-            (&[Family::GlmMoeDsa, Family::ExaoneMoe], "2.5"),
+            (&[Family::GlmMoeDsa, Family::Glm5Next, Family::ExaoneMoe], "2.5"),
             (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
@@ -180,7 +180,7 @@ keys! {
         Absent::Refused, Size(1..=4096),
         "values of a head's key that are not rotated.";
     QK_ROPE_HEAD_DIM: Size = "qk_rope_head_dim", Place::Text, Null::Refused, Effect::Answer,
-        Absent::Refused, Size(2..=128),
+        Absent::In(&[(&[Family::Glm5Next], "0")]), Size(0..=128),
         "values of the rotated key that heads share; in DeepSeek-V4 no tensor says how many are rotated.";
     V_HEAD_DIM: Size = "v_head_dim", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Size(1..=4096),
@@ -271,8 +271,8 @@ keys! {
             (&[Family::MinimaxM2, Family::SolarOpen, Family::HyV3], "128"),
             (GEMMA, "256"),
         ]),
-        Size(2..=4096),
-        "values of a head; elsewhere hidden_size / num_attention_heads if absent.";
+        Size(0..=4096),
+        "values of a head, in GLM-5.3-Flash those that are rotated, none; elsewhere hidden_size / num_attention_heads if absent.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("true"), Flag,
         "whether queries carry a gate.";
@@ -310,7 +310,7 @@ keys! {
         Absent::In(&[(&[Family::GptOss], "1.702")]), Number(1e-3..=1e3),
         "factor of the gate within the sigmoid of an expert.";
     SWIGLU_LIMIT: Number = "swiglu_limit", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::GptOss], "7.0"), (&[Family::DeepseekV4], "10.0")]), Number(1e-3..=1e6),
+        Absent::In(&[(&[Family::GptOss], "7.0"), (&[Family::DeepseekV4, Family::Glm5Next], "10.0")]), Number(1e-3..=1e6),
         "what gates and inputs of an expert are clamped to.";
     RMS_NORM_EPS: Number = "rms_norm_eps", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[(EPSILON_5, "1e-5"), (EPSILON_6, "1e-6")]), Number(EPSILON_MIN..=1.0),
@@ -344,9 +344,18 @@ keys! {
         "values of its heads, and of the rows from which decays and gates are made.";
     SHORT_CONV_KERNEL_SIZE: Size = "short_conv_kernel_size", Place::Linear, Null::Refused, Effect::Tensors,
         Absent::In(&[(&[Family::KimiLinear], "4")]), Size(2..=8), "taps of its convolutions.";
-    GATE_LOWER_BOUND: Nothing = "gate_lower_bound", Place::Linear, Null::Absent, Effect::Tensors,
-        Absent::Means("as the only one that is supported"), Nothing,
+    GATE_LOWER_BOUND: Number = "gate_lower_bound", Place::Linear, Null::Absent, Effect::Answer,
+        Absent::Means("not bounded in Kimi-Linear, in GLM-5.3-Flash as linear_lower_bound"), Number(-20.0..=-0.01),
         "the least logarithm of a decay, where decays are bounded.";
+    SAFE_GATE: On = "safe_gate", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether decays are bounded.";
+    LINEAR_NUM_HEADS: Size = "linear_num_heads", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=1024), "heads of the delta rule, as transformers saves GLM-5.3-Flash.";
+    LINEAR_HEAD_WIDTH: Size = "linear_head_dim", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=256), "values of its heads there.";
+    LINEAR_LOWER_BOUND: Number = "linear_lower_bound", Place::Text, Null::Unread, Effect::Answer,
+        Absent::In(&[(&[Family::Glm5Next], "-5.0")]), Number(-20.0..=-0.01), "as gate_lower_bound there.";
     MLA_USE_NOPE: On = "mla_use_nope", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), On,
         "whether latent attention of Kimi-Linear leaves queries and keys unrotated.";
@@ -368,6 +377,12 @@ keys! {
     INDEX_TOPK: Size = "index_topk", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(1..=1 << 20),
         "rows that a token sees at most.";
+    INDEX_KPOOL: Size = "index_kpool", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::In(&[(&[Family::Glm5Next], "16")]), Size(2..=256),
+        "tokens of a pool of rows, which are seen together.";
+    INDEX_KPOOL_TAIL: On = "index_kpool_always_select_tail", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether tokens behind the last complete pool are always seen.";
     INDEXER_TYPES: ListOf = "indexer_types", Place::Text, Null::Absent, Effect::Tensors,
         Absent::Means("as index_topk_pattern"), ListOf(&["full", "shared"]),
         "which layers choose rows, and which see what the one before them does.";
@@ -561,7 +576,7 @@ keys! {
             (CONTEXT_128K, "131072"),
             (GEMMA, "131072"),
             (&[Family::Glm4MoeLite, Family::GlmMoeDsa], "202752"),
-            (&[Family::DeepseekV4, Family::KimiLinear], "1048576"),
+            (&[Family::DeepseekV4, Family::KimiLinear, Family::Glm5Next], "1048576"),
             (&[Family::MinimaxM2], "196608"),
             (&[Family::Qwen35Moe], "262144"),
             (&[Family::Qwen3Moe, Family::Qwen3Next], "32768"),

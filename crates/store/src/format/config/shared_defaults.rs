@@ -5,12 +5,14 @@ use super::Family;
 /// Families of latent attention as DeepSeek-V3 is published.
 pub(super) const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2, Family::DeepseekV32];
 /// Families in which an indexer chooses latent rows.
-pub(super) const CHOSEN_ROWS: &[Family] = &[Family::DeepseekV32, Family::GlmMoeDsa];
+pub(super) const CHOSEN_ROWS: &[Family] =
+    &[Family::DeepseekV32, Family::GlmMoeDsa, Family::Glm5Next];
 /// Families of the same router, whose experts are in no groups.
 pub(super) const UNGROUPED: &[Family] = &[
     Family::Glm4Moe,
     Family::Glm4MoeLite,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::Dots1,
     Family::SolarOpen,
     Family::ExaoneMoe,
@@ -24,6 +26,7 @@ pub(super) const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
 pub(super) const ONE_SHARED: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::DeepseekV4,
     Family::KimiK2,
@@ -37,6 +40,7 @@ pub(super) const DELTA: &[Family] = &[Family::Qwen35Moe, Family::Qwen3Next];
 pub(super) const SCALED: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -87,6 +91,7 @@ pub(super) const THETA_4: &[Family] = &[
 /// Families whose norms add 1e-5.
 pub(super) const EPSILON_5: &[Family] = &[
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::Glm4Moe,
     Family::Glm4MoeLite,
     Family::GptOss,
@@ -115,6 +120,7 @@ pub(super) const EPSILON_6: &[Family] = &[
 pub(super) const OTHERS: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -142,6 +148,7 @@ pub(super) const CONTEXT_128K: &[Family] =
 pub(super) const UNTIED: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,

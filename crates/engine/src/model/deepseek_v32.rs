@@ -28,31 +28,36 @@ pub(super) fn choose(from: &Configuration, layers: &mut [LayerSpec]) -> Result<(
         let found = "missing, but queries of the indexer are made of the row that it describes";
         return Err(from.invalid(&keys::Q_LORA_RANK, found));
     }
-    let mut before = false;
-    for (index, owner) in owners(from, layers.len())?.into_iter().enumerate().take(layers.len()) {
-        let chooses = layers[index].mixer == Mixer::Latent;
-        if chooses && !owner && !before {
-            let found =
-                format!("has layer {index} see what one before it chose, which does not choose");
-            return Err(from.invalid(&keys::INDEXER_TYPES, found));
+    for (owner, layer) in owners(from, layers)?.into_iter().zip(layers) {
+        if layer.mixer == Mixer::Latent {
+            layer.sees = if owner { Sees::Chosen } else { Sees::AsBefore };
         }
-        if chooses {
-            layers[index].sees = if owner { Sees::Chosen } else { Sees::AsBefore };
-        }
-        before = chooses;
     }
     Ok(())
 }
 
 /// Which layers have an indexer: as listed, or else by the interval, whose first layers all do.
-fn owners(from: &Configuration, layers: usize) -> Result<Vec<bool>, FormatError> {
+fn owners(from: &Configuration, specs: &[LayerSpec]) -> Result<Vec<bool>, FormatError> {
+    let layers = specs.len();
+    let attends = |layer: usize| specs[layer].mixer == Mixer::Latent;
+    let lost = |&(layer, owner): &(usize, &bool)| {
+        !owner && layer < layers && attends(layer) && (layer == 0 || !attends(layer - 1))
+    };
     let drafts = from.get(&keys::NUM_NEXTN_PREDICT_LAYERS)?.unwrap_or(0);
     let checked = |owners: Vec<bool>| match owners.len() {
         // Layers that predict further tokens may be listed as well.
         count if count < layers || count > layers + drafts => {
             Err(format!("has {count} entries for {layers} layers"))
         }
-        _ => Ok(owners),
+        _ => match owners.iter().enumerate().find(lost) {
+            None => Ok(owners),
+            Some((0, _)) => {
+                Err("begins with a layer that sees what the one before it chose".to_owned())
+            }
+            Some((layer, _)) => {
+                Err(format!("has layer {layer} see what the one before chose, which does not"))
+            }
+        },
     };
     if let Some(kinds) = from.get(&keys::INDEXER_TYPES)? {
         let owners = kinds.into_iter().map(|kind| kind == "full").collect();

@@ -275,7 +275,10 @@ impl Op {
             Self::Convolve { .. } => "convolution",
             Self::Join { .. } => "joining of rows",
             Self::DeltaRule { decay: DeltaDecay::Heads, .. } => "delta rule",
-            Self::DeltaRule { .. } => "delta rule with decays by channel",
+            Self::DeltaRule { decay: DeltaDecay::Channels, .. } => {
+                "delta rule with decays by channel"
+            }
+            Self::DeltaRule { .. } => "delta rule with bounded decays by channel",
             Self::GatedNorm { .. } => "gated norm of heads",
             Self::GatherRows { .. } => "rows of n-grams",
             Self::MixNgrams(_) => "mixing of n-grams into residual streams",
@@ -410,7 +413,7 @@ impl Refusal {
     /// A form: the function of gate and input.
     pub const GELU: &'static str = "with GELU";
     /// A form: what gates and inputs are clamped to.
-    pub const CLAMPED: &'static str = "with clamped inputs of activations";
+    pub const CLAMPED: &'static str = "with clamped inputs";
     /// A form: streams are not weighed at the end.
     pub const MEAN: &'static str = "by their mean";
     /// A form: the router does not read what the experts read.

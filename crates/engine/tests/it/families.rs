@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
-use engine::model::config::{Family, FeedForward, Mixer, ModelConfig};
+use engine::model::activation::Activation;
+use engine::model::config::{Family, FeedForward, Mixer, ModelConfig, Sees};
 use engine::model::rope::Pairs;
 use engine::model::router::{Groups, Score};
+use kernels::DeltaDecay;
 use serde_json::{Value, json};
 use store::format::Configuration;
 
@@ -309,4 +311,81 @@ fn kimi_linear_lists_its_layers_from_one() {
     assert_eq!(read(&longer).unwrap().max_positions, 4096);
     longer["max_position_embeddings"] = json!(8192);
     assert!(read(&longer).unwrap_err().contains("model_max_length"));
+}
+
+#[test]
+fn glm_5_3_flash_has_its_keys_in_an_object_or_next_to_the_others() {
+    let published = json!({"num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4});
+    let config = with(json!({
+        "model_type": "glm5_next", "intermediate_size": 96, "moe_intermediate_size": 32,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, "kv_lora_rank": 32, "q_lora_rank": 24,
+        "qk_nope_head_dim": 16, "v_head_dim": 16, "index_n_heads": 4, "index_head_dim": 16,
+        "index_topk": 64, "linear_num_heads": 3, "linear_head_dim": 16, "head_dim": 0,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["linear_attention", "indexed_attention", "full_attention"],
+        "indexer_types": ["shared", "full", "shared"],
+    }));
+    let needed = [
+        "intermediate_size",
+        "moe_intermediate_size",
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "kv_lora_rank",
+        "q_lora_rank",
+        "qk_nope_head_dim",
+        "v_head_dim",
+        "index_n_heads",
+        "index_head_dim",
+        "index_topk",
+        "linear_num_heads",
+        "linear_head_dim",
+    ];
+    let refused = [
+        ("qk_rope_head_dim", json!(8)),
+        ("index_topk", json!(40)),
+        ("index_kpool", json!(1)),
+        ("index_kpool", json!(24)),
+        ("index_kpool_always_select_tail", json!(false)),
+        ("linear_lower_bound", json!(null)),
+        ("linear_lower_bound", json!(0.0)),
+        ("layer_types", json!(["linear_attention", "indexed_attention"])),
+        ("layer_types", json!(["linear_attention", "indexed_attention", "sliding_attention"])),
+        ("indexer_types", json!(["full", "shared", "full"])),
+        ("attention_bias", json!(true)),
+    ];
+    let model = check(&config, &needed, &refused);
+    let mixers: Vec<Mixer> = model.layers.iter().map(|layer| layer.mixer).collect();
+    assert_eq!(mixers, [Mixer::DeltaNet, Mixer::Latent, Mixer::Latent]);
+    let sees: Vec<Sees> = model.layers.iter().map(|layer| layer.sees).collect();
+    assert_eq!(sees, [Sees::All, Sees::Chosen, Sees::AsBefore]);
+    assert_eq!(dense_layers(&model), [true, false, false]);
+    let delta = model.delta.unwrap();
+    assert_eq!(delta.decay, DeltaDecay::BoundedChannels { bound: 5.0 });
+    assert_eq!((delta.decays(), delta.low_rank, delta.convolution_kernel), (48, Some(16), 4));
+    let index = model.index.unwrap();
+    assert_eq!((index.unit, index.budget, index.tokens()), (16, 4, 79));
+    assert_eq!((model.attention.head_dim, model.attention.rope.dims, model.streams()), (32, 0, 4));
+    assert_eq!(model.moe.activation, Activation::Limited { limit: 10.0 });
+    // As every network has it, latents too.
+    assert_eq!((model.rms_epsilon, model.latent.unwrap().rms_epsilon), (1e-5, 1e-5));
+    let mut other = config.clone();
+    other["linear_attn_config"] = published;
+    other["linear_attn_config"]["gate_lower_bound"] = json!(-2.5);
+    other["linear_num_heads"] = json!(null);
+    let object = read(&other).unwrap().delta.unwrap();
+    assert_eq!(object.decay, DeltaDecay::BoundedChannels { bound: 2.5 });
+    other["linear_attn_config"]["gate_lower_bound"] = json!(null);
+    assert_eq!(read(&other).unwrap().delta.unwrap(), delta);
+    other["linear_attn_config"]["safe_gate"] = json!(false);
+    assert!(read(&other).unwrap_err().contains("linear_attn_config.safe_gate"));
+    // By the interval, the first three layers without experts.
+    for key in ["layer_types", "mlp_layer_types", "indexer_types"] {
+        other.as_object_mut().unwrap().shift_remove(key);
+    }
+    other["linear_attn_config"]["safe_gate"] = json!(true);
+    other["num_hidden_layers"] = json!(8);
+    let model = read(&other).unwrap();
+    let latent = |layer: usize| model.layers[layer].mixer == Mixer::Latent;
+    assert!((0..8).all(|layer| latent(layer) == (layer % 4 == 3)));
+    assert_eq!(dense_layers(&model).iter().filter(|dense| **dense).count(), 3);
 }

@@ -256,10 +256,8 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::DeltaRule { decay: DeltaDecay::Heads | DeltaDecay::Channels, .. }
         | Op::Dense(_)
         | Op::GatedNorm { .. } => Ok(()),
-        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. } => {
-            Err(Refusal::form(op, "with bounded decays"))
-        }
-        Op::GroupedLinear { .. }
+        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. }
+        | Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }

@@ -12,6 +12,7 @@ mod deepseek_v4;
 mod figures;
 mod flash_next;
 mod gemma4;
+mod glm_next;
 mod head;
 mod kimi_linear;
 mod latent;

@@ -5,6 +5,8 @@ use engine::model::config::{
     AttentionConfig, DeltaConfig, Family, FeedForward, LatentConfig, Mixer, ModelConfig, Sees,
     Values,
 };
+use engine::model::hyper_connections::Merge;
+use engine::model::index::IndexForm;
 use engine::model::router::Score;
 use kernels::format::{Encoding, FloatType};
 use store::format::deepseek_v4::TABLE;
@@ -70,7 +72,7 @@ pub(super) fn of(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<
     if model.head {
         head::tensors(model, stored, &mut add);
     }
-    if let Some(hyper) = &model.hyper {
+    if let Some(hyper) = model.hyper.as_ref().filter(|it| it.merge == Merge::Weighed) {
         deepseek_v4::site(hyper, hidden, "hc_head", [hyper.streams, 1], &mut add);
     }
     match &model.gated {
@@ -114,6 +116,10 @@ fn layer(model: &ModelConfig, layer: usize, stored: Stored, add: &mut Add<'_>) {
                 add(name("k_norm"), &[index.dim], stored.plain);
                 add(name("k_norm.bias"), &[index.dim], stored.plain);
                 add(name("weights_proj"), &[index.heads, hidden], stored.plain);
+                if index.form == IndexForm::Pooled {
+                    add(name("gate_proj"), &[index.dim, hidden], stored.plain);
+                    add(name("position_bias"), &[index.unit, index.dim], stored.plain);
+                }
             }
         }
         (Mixer::DeltaNet, Some(delta), _) => delta_rule(model, delta, stored, &name, add),

@@ -8,11 +8,18 @@ draft layer and of the vision tower, which are not used.
 """
 
 import dataclasses
+import json
+import pathlib
 
 import numpy as np
 
+import flash_next_fp8
 import kimi_linear
-from safetensors_file import round_to_bf16
+import mlx_format
+import nets
+import release
+import safetensors_file
+from safetensors_file import encode, round_to_bf16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,3 +161,43 @@ class GlmNextNet(kimi_linear.KimiLinearNet):
         if name.endswith(("_base", "_ape")):
             return round_to_bf16(drawn * shape[-1] ** 0.5 / 2)
         return drawn * 2 if name.endswith(("_fn", "compress_gate")) else drawn
+
+
+QUANTISED = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+
+
+def write_fp8(folder, net):
+    """As published in 8-bit floats: matrices in tiles, but for both ends, routers, streams and the indexer's weights."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {}
+    for name, value in nets.unfuse_experts(net.tensors()).items():
+        linear = name.endswith(("_proj.weight", "wq_b.weight", "wk.weight")) and "weights_proj" not in name
+        if linear:
+            stored |= {name.removesuffix("weight") + end: part for end, part in flash_next_fp8.in_tiles(value).items()}
+        else:
+            stored[name] = encode(value, "F32" if name.endswith(("A_log", "_bias")) else "BF16")
+    safetensors_file.write(folder / "model.safetensors", stored, metadata={"format": "pt"})
+    release.configure(folder, net.config() | {"quantization_config": QUANTISED})
+
+
+def write_floats(folder, target):
+    """The values of a quantised checkpoint, in 8-bit floats or as MLX writes them, as the release has them in float32."""
+    config = json.loads((folder / "config.json").read_text())
+    if "quantization" in config:
+        read = mlx_format.read_as_hugging_face(folder)
+        long = lambda name: name.replace("model.", GlmNextNet.prefix, 1)
+        values = nets.unfuse_experts({long(name): value for name, value in read.items()})
+    else:
+        stored, values = safetensors_file.read(folder / "model.safetensors"), {}
+        for name in (name for name in stored if not name.endswith("_scale_inv")):
+            scales, value = stored.get(name + "_scale_inv"), stored[name]
+            if scales is not None:
+                tiles = flash_next_fp8.spread(scales.values(), value.bits.shape)
+                values[name] = flash_next_fp8.floats(value) * tiles
+            else:
+                values[name] = value.values()
+    tensors = {name: encode(value, "F32") for name, value in values.items()}
+    safetensors_file.write(target / "model.safetensors", tensors, metadata={"format": "pt"})
+    kept = {key: value for key, value in config.items() if not key.startswith("quantization")}
+    release.configure(target, kept)

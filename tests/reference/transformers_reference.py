@@ -9,6 +9,7 @@ seeds until no decision is that close.
 import json
 import os
 import pathlib
+import tempfile
 
 # Some virtual machines advertise AMX but hide its CPUID leaf, on which oneDNN stops.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -27,6 +28,7 @@ import flash_next_gguf
 import gemma4
 import gemma4_gguf
 import gguf_format
+import glm_next
 import gptoss
 import kimi_linear
 import latent
@@ -79,6 +81,10 @@ def load(folder):
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"
+    if text == "glm5_next" and "quantization_config" in config:
+        with tempfile.TemporaryDirectory() as floats:
+            glm_next.write_floats(folder, pathlib.Path(floats))
+            return load(floats)
     in_gguf = gguf_format.is_gguf(folder)
     gpt_oss = release.is_family(folder, "gpt_oss")
     v4 = release.is_family(folder, "deepseek_v4")

@@ -77,6 +77,7 @@ def load(folder):
         "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
         "exaone_moe": transformers.ExaoneMoeForCausalLM,
         "kimi_linear": transformers.KimiLinearForCausalLM,
+        "bailing_hybrid": transformers.BailingHybridForCausalLM,
         "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has

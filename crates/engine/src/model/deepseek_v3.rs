@@ -91,6 +91,7 @@ pub(super) fn latent(
         value_dim: from.required(&keys::V_HEAD_DIM)?,
         scale: scale as f32,
         rms_epsilon: LATENT_EPSILON,
+        head_gates: false,
     })
 }
 

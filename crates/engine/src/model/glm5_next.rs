@@ -12,6 +12,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::Activation;
 use super::config::{
     DeltaConfig, HeadOrder, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, OutputGate,
+    Projections,
 };
 use super::hyper_connections::{HyperConfig, Merge};
 use super::index::IndexConfig;
@@ -80,7 +81,7 @@ fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
 }
 
 /// What the published object says, or else what transformers saves next to the other keys.
-fn either<'a, K: Kind>(
+pub(super) fn either<'a, K: Kind>(
     from: &'a Configuration,
     published: &Key<K>,
     saved: &Key<K>,
@@ -106,6 +107,6 @@ fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
         convolution_kernel: taps,
         gate: OutputGate::Sigmoid,
         decay: DeltaDecay::BoundedChannels { bound },
-        low_rank: Some(dim),
+        projections: Projections::Apart { low_rank: Some(dim) },
     })
 }

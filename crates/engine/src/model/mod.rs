@@ -9,6 +9,7 @@
 
 pub mod activation;
 pub mod attention;
+mod bailing_hybrid;
 mod clock;
 pub mod compressed_attention;
 pub mod config;
@@ -54,7 +55,7 @@ use attention::Attention;
 pub(crate) use clock::Clock;
 pub use clock::StageTimes;
 use compressed_attention::CompressedAttention;
-use config::{FeedForward, Mixer, ModelConfig, Sees};
+use config::{FeedForward, Mixer, ModelConfig, Projections, Sees};
 use delta_net::DeltaNet;
 use dense::Dense;
 use gated_streams::GatedSite;
@@ -237,10 +238,12 @@ fn declare_layer(
             CompressedAttention::declare(config, shape, &prefix, catalog)?.ops(&around)
         }
         (Mixer::DeltaNet, Some(shape), _) => {
-            let delta = match shape.low_rank {
-                None => DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?,
-                Some(rank) => {
-                    let shape = (shape, rank);
+            let delta = match shape.projections {
+                Projections::Joined => {
+                    DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?
+                }
+                Projections::Apart { low_rank } => {
+                    let shape = (shape, low_rank);
                     DeltaNet::declare_apart(config, shape, &name("self_attn"), catalog)?
                 }
             };

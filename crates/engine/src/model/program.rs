@@ -167,6 +167,13 @@ pub enum Op {
         /// As wide.
         gate: Register,
     },
+    /// Each head of `x` times the sigmoid of its gate.
+    GateHeads {
+        /// What is scaled, the heads of latent attention.
+        x: Register,
+        /// One number per head.
+        gate: Register,
+    },
     /// `Convolved` = SiLU of the causal convolution of `Mixed`; the layer's tail is carried in the sequence.
     Convolve {
         /// `[channels, kernel]`
@@ -272,6 +279,7 @@ impl Op {
             Self::AttendIndexed(_) => "attention to chosen keys",
             Self::AttendRows { .. } => "latent attention to chosen rows",
             Self::SigmoidGate { .. } => "sigmoid gate",
+            Self::GateHeads { .. } => "sigmoid gate of heads",
             Self::Convolve { .. } => "convolution",
             Self::Join { .. } => "joining of rows",
             Self::DeltaRule { decay: DeltaDecay::Heads, .. } => "delta rule",
@@ -320,7 +328,9 @@ impl Op {
             | Self::Rotate { heads } => format!("{name} {heads:?}"),
             Self::Attend { sinks: Some(_) } => format!("{name} with sinks"),
             Self::AttendRows { indexer: None, .. } => format!("{name}, as the layer before"),
-            Self::SigmoidGate { x, gate } => format!("{name} {x:?}, {gate:?}"),
+            Self::SigmoidGate { x, gate } | Self::GateHeads { x, gate } => {
+                format!("{name} {x:?}, {gate:?}")
+            }
             Self::CloseStreams { from } | Self::InjectStreams { from } => {
                 format!("{name} {from:?}")
             }

@@ -44,6 +44,7 @@ fn models(folder: &Path) -> Vec<PathBuf> {
         "glm5-calm-hf",
         "kimi-linear-calm-hf",
         "glm-next-calm-hf",
+        "ling-calm-hf",
         "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",

@@ -44,7 +44,7 @@ fn check_apart(case: &str, options: &[&str], bound: f64, apart: usize) {
 }
 
 /// Nets whose weights are floats.
-const FLOATS: [&str; 15] = [
+const FLOATS: [&str; 16] = [
     "qwen3-calm-hf",
     "qwen35-calm-hf",
     "qwen3next-calm-hf",
@@ -56,6 +56,7 @@ const FLOATS: [&str; 15] = [
     "gemma4-calm-hf",
     "kimi-linear-calm-hf",
     "glm-next-calm-hf",
+    "ling-calm-hf",
     "ernie-calm-hf",
     "exaone-calm-hf",
     "glm-calm-hf",
@@ -117,6 +118,7 @@ fn shorter_keys_and_values_stay_within_the_bound_of_their_type() {
         ("dsv32-calm-hf", 0),
         ("glm5-calm-hf", 0),
         ("kimi-linear-calm-hf", 0),
+        ("ling-calm-hf", 0),
         ("glm-flash-calm-mlxlm-4bit", 1),
         ("qwen35-calm-mlx-mixed", 0),
         ("qwen35-calm-mlxlm-4bit", 0),

@@ -155,6 +155,16 @@ fn a_device_refuses_operations_by_their_names() {
         assert!(!launches(&row, "any GPU, one token").is_empty(), "decays by channel are computed");
         assert_eq!(launches(&row, "processor"), operations(&row));
     }
+    for row in rows("ling-calm-hf/model") {
+        let devices = row["devices"].as_array().unwrap();
+        for device in ["any GPU", "CUDA"] {
+            let refused = devices.iter().find(|it| it["device"] == device).unwrap();
+            let refused = refused["refused"].as_str().unwrap();
+            assert!(refused.contains("sigmoid gate of heads (layer 1)"), "{refused}");
+            assert!(refused.contains("delta rule with bounded decays by channel (layer 0)"));
+        }
+        assert_eq!(launches(&row, "processor"), operations(&row));
+    }
     for (device, forms) in [
         (
             "any GPU",

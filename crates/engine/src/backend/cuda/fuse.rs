@@ -371,6 +371,7 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         }
         Op::MergeStreams { site: None } => Err(Refusal::form(op, Refusal::MEAN)),
         Op::AttendRows { .. }
+        | Op::GateHeads { .. }
         | Op::Join { .. }
         | Op::DeltaRule {
             decay: DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. }, ..

@@ -92,7 +92,10 @@ impl CudaBackend {
             &Op::NormPair { embedding, hidden } => self.norm_pair([embedding, hidden]),
             Op::KeepKeys => self.keep_keys(layer),
             Op::AttendIndexed(weights) => self.launch_attend_indexed(layer, weights),
-            Op::AttendRows { .. } | Op::Join { .. } | Op::MergeStreams { site: None } => {
+            Op::AttendRows { .. }
+            | Op::GateHeads { .. }
+            | Op::Join { .. }
+            | Op::MergeStreams { site: None } => {
                 unreachable!("refused when the model is loaded")
             }
             Op::GatherRows { .. } => return self.launch_gather_rows(layer),

@@ -261,6 +261,7 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }
+        | Op::GateHeads { .. }
         | Op::GatherRows { .. }
         | Op::NormPair { .. }
         | Op::KeepKeys

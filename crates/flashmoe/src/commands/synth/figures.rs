@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 31] = [
+const RELEASES: [(&str, &str, &str); 32] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -44,6 +44,7 @@ const RELEASES: [(&str, &str, &str); 31] = [
     ("ernie-4.5-300b", "bf16", "bf16"),
     ("k-exaone", "bf16", "bf16"),
     ("gemma-4-26b-a4b", "bf16", "bf16"),
+    ("ling-3-flash", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {
@@ -179,6 +180,8 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("glm-4.7-flash", 47 * 576 * 2),
         // The same in every fourth layer and in the last; the others have a state.
         ("48B-A3B", 7 * 576 * 2),
+        // The last of six layers.
+        ("ling-3-flash", 7 * 576 * 2),
         // Latents, and a key of the indexer: in every layer, or in the first three and then in one of four.
         ("deepseek-v3.2", 61 * (576 + 128) * 2),
         ("glm-5", 78 * (576 + 128) * 2),

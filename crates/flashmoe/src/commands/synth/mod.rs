@@ -16,6 +16,7 @@ mod glm_next;
 mod head;
 mod kimi_linear;
 mod latent;
+mod ling;
 mod plain;
 mod shape;
 mod sigmoid;

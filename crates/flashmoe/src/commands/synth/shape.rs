@@ -14,7 +14,7 @@ use store::format::{Configuration, Element, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, flash_next, gemma4, glm_next, kimi_linear, latent, plain, sigmoid};
+use super::{deepseek_v4, flash_next, gemma4, glm_next, kimi_linear, latent, ling, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -119,6 +119,8 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "hy3" => plain::hy3(),
         "solar-open" => plain::solar_open(),
         "tiny-kimi" => kimi_linear::tiny(),
+        "ling-3-flash" => ling::released(),
+        "tiny-ling" => ling::tiny(),
         "tiny-glm" => sigmoid::tiny_glm(),
         "tiny-glm-next" => glm_next::tiny(),
         "tiny-minimax" => sigmoid::tiny_minimax(),

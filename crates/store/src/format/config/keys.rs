@@ -13,8 +13,8 @@ use super::kind::{
     Sizes, Text, Tokens,
 };
 use super::shared_defaults::{
-    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE,
-    ONE_SHARED, OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
+    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, LING, NO_DENSE,
+    ONE_DENSE, ONE_SHARED, OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
 };
 
 macro_rules! keys {
@@ -118,10 +118,11 @@ keys! {
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
     NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear], "1")]), Size(0..=64),
+        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear, Family::BailingHybrid], "1")]), Size(0..=64),
         "the same, as Hy3, K-EXAONE and Kimi-Linear have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
+        Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (LING, "2"), (ONE_DENSE, "1"), (NO_DENSE, "0")]),
+        Size(0..=1024),
         "layers without experts, the first ones.";
     MOE_LAYER_FREQ: Only = "moe_layer_freq", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Only(1),
@@ -133,10 +134,10 @@ keys! {
         Absent::Is("0"), Size(0..=64),
         "layers after the last that predict further tokens, used for drafts where they are computed.";
     N_GROUP: Size = "n_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "8"), (UNGROUPED, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "8"), (LING, "8"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups of experts.";
     TOPK_GROUP: Size = "topk_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "4"), (LING, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
     NUM_EXPERT_GROUP: Size = "num_expert_group", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[(&[Family::KimiLinear], "1")]), Size(1..=1024),
@@ -156,7 +157,7 @@ keys! {
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
-            (&[Family::GlmMoeDsa, Family::Glm5Next, Family::ExaoneMoe], "2.5"),
+            (&[Family::GlmMoeDsa, Family::Glm5Next, Family::ExaoneMoe, Family::BailingHybrid], "2.5"),
             (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
@@ -270,6 +271,7 @@ keys! {
             (DELTA, "256"),
             (&[Family::MinimaxM2, Family::SolarOpen, Family::HyV3], "128"),
             (GEMMA, "256"),
+            (LING, "128"),
         ]),
         Size(0..=4096),
         "values of a head, in GLM-5.3-Flash those that are rotated, none; elsewhere hidden_size / num_attention_heads if absent.";
@@ -356,6 +358,15 @@ keys! {
         Absent::Refused, Size(1..=256), "values of its heads there.";
     LINEAR_LOWER_BOUND: Number = "linear_lower_bound", Place::Text, Null::Unread, Effect::Answer,
         Absent::In(&[(&[Family::Glm5Next], "-5.0")]), Number(-20.0..=-0.01), "as gate_lower_bound there.";
+    KDA_SAFE_GATE: Flag = "kda_safe_gate", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(LING, "true")]), Flag, "whether decays of Ling-3 are bounded.";
+    KDA_LOWER_BOUND: Number = "kda_lower_bound", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(LING, "-5.0")]), Number(-20.0..=-0.01), "as gate_lower_bound, in Ling-3.";
+    SHORT_CONV_TAPS: Size = "short_conv_kernel_size", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(LING, "4")]), Size(2..=8), "taps of its convolutions.";
+    LAYER_GROUP_SIZE: Size = "layer_group_size", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(LING, "6")]), Size(1..=1024),
+        "every so many layers of Ling-3 attends, where `layer_types` is absent.";
     MLA_USE_NOPE: On = "mla_use_nope", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), On,
         "whether latent attention of Kimi-Linear leaves queries and keys unrotated.";
@@ -532,6 +543,7 @@ keys! {
             (THETA_4, "1e4"),
             (&[Family::GptOss], "150000"),
             (&[Family::MinimaxM2], "5e6"),
+            (LING, "6e6"),
             (&[Family::SolarOpen], "1e6"),
             (&[Family::HyV3], "11158840"),
             (&[Family::Qwen3VlMoe, Family::Ernie45Moe], "500000"),
@@ -578,7 +590,7 @@ keys! {
             (&[Family::Glm4MoeLite, Family::GlmMoeDsa], "202752"),
             (&[Family::DeepseekV4, Family::KimiLinear, Family::Glm5Next], "1048576"),
             (&[Family::MinimaxM2], "196608"),
-            (&[Family::Qwen35Moe], "262144"),
+            (&[Family::Qwen35Moe, Family::BailingHybrid], "262144"),
             (&[Family::Qwen3Moe, Family::Qwen3Next], "32768"),
         ]),
         Size(1..=1 << 30),

@@ -50,6 +50,7 @@ pub(super) const SCALED: &[Family] = &[
     Family::SolarOpen,
     Family::Qwen3VlMoe,
     Family::ExaoneMoe,
+    Family::BailingHybrid,
 ];
 /// Families whose chosen experts keep their weights.
 pub(super) const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
@@ -71,6 +72,8 @@ pub(super) const WHOLE_HEADS: &[Family] = &[
     Family::Ernie45Moe,
     Family::ExaoneMoe,
 ];
+/// Ling-3.
+pub(super) const LING: &[Family] = &[Family::BailingHybrid];
 /// Families with Gemma-4's parts.
 pub(super) const GEMMA: &[Family] = &[Family::Gemma4];
 /// Families whose rotation has the base 1e4.
@@ -115,6 +118,7 @@ pub(super) const EPSILON_6: &[Family] = &[
     Family::Dots1,
     Family::Qwen3VlMoe,
     Family::Gemma4,
+    Family::BailingHybrid,
 ];
 /// Families but gpt-oss.
 pub(super) const OTHERS: &[Family] = &[
@@ -140,6 +144,7 @@ pub(super) const OTHERS: &[Family] = &[
     Family::Qwen4Exp,
     Family::Gemma4,
     Family::KimiLinear,
+    Family::BailingHybrid,
 ];
 /// Families trained on 131,072 tokens.
 pub(super) const CONTEXT_128K: &[Family] =
@@ -168,4 +173,5 @@ pub(super) const UNTIED: &[Family] = &[
     Family::ExaoneMoe,
     Family::Qwen4Exp,
     Family::KimiLinear,
+    Family::BailingHybrid,
 ];

@@ -228,6 +228,7 @@ pub(crate) fn config() -> Target {
     let mut target = one_file("qwen35-calm-mlx-mixed", "config.json", change_json);
     target.seeds.push(golden_file("qwen35-hf", "config.json"));
     target.seeds.push(golden_file("glm5-calm-hf", "config.json"));
+    target.seeds.push(golden_file("glm-next-calm-hf", "config.json"));
     target.seeds.push(golden_file("qwen3-calm-hf", "config.json"));
     target
 }

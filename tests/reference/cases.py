@@ -287,9 +287,11 @@ def all_cases():
         ),
     ]
     cases.append(hugging_face_case(QWEN3_STRETCHED.calm()))
-    import flash_next_cases  # which needs what is above
+    import flash_next_cases  # which need what is above
+    import glm_next_cases
+    import ling_cases
 
-    cases += flash_next_cases.cases()
+    cases += flash_next_cases.cases() + glm_next_cases.cases() + ling_cases.cases()
     cases += latent_cases() + plain_cases() + gemma_cases() + kimi_linear_cases()
     blocks, qwen3 = BLOCKS.calm(), QWEN3_BLOCKS.calm()
     cases += [
@@ -521,7 +523,12 @@ def golden_cases():
         shared=1, **{key: known[key] for key in ("vocabulary", "hidden", "experts", "expert_width", "dense_width")},
         heads=2, top_k=2,
     ).calm()
+    import glm_next_cases  # which need what is above
+    import ling_cases
+
     cases = [
+        glm_next_cases.golden(),
+        ling_cases.golden(),
         hugging_face_case(kimi),
         *(hugging_face_case(net, skipped=net.family != "olmoe") for net in (glm, olmoe, ernie, exaone)),
         hugging_face_case(chosen, skipped=True),
@@ -561,4 +568,4 @@ def golden_cases():
         "kimi-linear-calm-hf": 70,
         "glm-flash-calm-mlxlm-4bit": 100,
     }
-    return [dataclasses.replace(c, tokens=lengths.get(c.name, TOKENS)) for c in cases]
+    return [dataclasses.replace(c, tokens=lengths.get(c.name, c.tokens)) for c in cases]

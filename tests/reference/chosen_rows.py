@@ -4,7 +4,7 @@ is made to take the first, and how near the cut is to another choice is watched.
 
 import torch
 
-INDEXERS = ("DeepseekV32Indexer", "GlmMoeDsaIndexer")
+INDEXERS = ("DeepseekV32Indexer", "GlmMoeDsaIndexer", "Glm5NextTextIndexer")
 
 
 class FirstOfEqual:

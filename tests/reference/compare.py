@@ -42,7 +42,7 @@ BOUNDS = {
     ("wild", "default"): None,
 }
 # Rounded keys of an indexer move scores, and in random nets other rows are near every cut: reported, not bounded.
-CHOSEN_ROWS = ("deepseek_v32", "glm_moe_dsa")
+CHOSEN_ROWS = ("deepseek_v32", "glm_moe_dsa", "glm5_next")
 ROUNDED_BOUND = 5e-3  # mean KL to transformers that rounds its cache at the same places, on calm nets
 MLX_BOUNDS = {"calm": 2e-5, "wild": 3e-4}  # against mlx-lm, itself rounding in float32
 MOVES = [

@@ -48,6 +48,12 @@ RELEASED = {
         r"\.mlp\.experts\.(\d+)\.up_proj\.": r".block_sparse_moe.experts.\1.w3.",
         r"\.mlp\.(gate|shared_experts)\.": r".block_sparse_moe.\1.",
     },
+    "bailing_hybrid": {
+        r"\.self_attn\.o_proj\.": ".attention.dense.",
+        r"\.self_attn\.": ".attention.",
+        ".mlp.gate.e_score_correction_bias": ".mlp.gate.expert_bias",
+        r"^model\.embed_tokens\.": "model.word_embeddings.",
+    },
     "exaone_moe": {".mlp.gate.e_score_correction_bias": ".mlp.e_score_correction_bias"},
     "ernie4_5_moe": {".mlp.gate.e_score_correction_bias": ".mlp.moe_statics.e_score_correction_bias"},
 }

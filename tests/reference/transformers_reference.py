@@ -9,6 +9,7 @@ seeds until no decision is that close.
 import json
 import os
 import pathlib
+import tempfile
 
 # Some virtual machines advertise AMX but hide its CPUID leaf, on which oneDNN stops.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -27,6 +28,7 @@ import flash_next_gguf
 import gemma4
 import gemma4_gguf
 import gguf_format
+import glm_next
 import gptoss
 import kimi_linear
 import latent
@@ -63,6 +65,7 @@ def load(folder):
         "deepseek_v3": transformers.DeepseekV3ForCausalLM,
         "deepseek_v32": transformers.DeepseekV32ForCausalLM,
         "glm_moe_dsa": transformers.GlmMoeDsaForCausalLM,
+        "glm5_next": transformers.Glm5NextForConditionalGeneration,
         "kimi_k2": transformers.DeepseekV3ForCausalLM,
         "minimax_m2": transformers.MiniMaxM2ForCausalLM,
         "glm4_moe": transformers.Glm4MoeForCausalLM,
@@ -74,10 +77,15 @@ def load(folder):
         "ernie4_5_moe": transformers.Ernie4_5_MoeForCausalLM,
         "exaone_moe": transformers.ExaoneMoeForCausalLM,
         "kimi_linear": transformers.KimiLinearForCausalLM,
+        "bailing_hybrid": transformers.BailingHybridForCausalLM,
         "qwen3_vl_moe": transformers.Qwen3VLMoeForConditionalGeneration,
     }[text]
     if text == "kimi_k2":  # transformers has it under the name of the model whose parts it has
         config["model_type"] = "deepseek_v3"
+    if text == "glm5_next" and "quantization_config" in config:
+        with tempfile.TemporaryDirectory() as floats:
+            glm_next.write_floats(folder, pathlib.Path(floats))
+            return load(floats)
     in_gguf = gguf_format.is_gguf(folder)
     gpt_oss = release.is_family(folder, "gpt_oss")
     v4 = release.is_family(folder, "deepseek_v4")

@@ -394,6 +394,11 @@ FIELD(GateArguments, x, layouts::Word, 0); FIELD(GateArguments, gate, layouts::W
 FIELD(GateArguments, count, uint32_t, 16); FIELD(GateArguments, padding, uint32_t, 20);
 KERNEL(sigmoid_gate, GateArguments);
 
+STRUCTURE(GateHeadsArguments, 24);
+FIELD(GateHeadsArguments, x, layouts::Word, 0); FIELD(GateHeadsArguments, gate, layouts::Word, 8);
+FIELD(GateHeadsArguments, dim, uint32_t, 16); FIELD(GateHeadsArguments, count, uint32_t, 20);
+KERNEL(gate_heads, GateHeadsArguments);
+
 STRUCTURE(SplitArguments, 32);
 FIELD(SplitArguments, both, layouts::Word, 0); FIELD(SplitArguments, query, layouts::Word, 8);
 FIELD(SplitArguments, gate, layouts::Word, 16); FIELD(SplitArguments, dim, uint32_t, 24);

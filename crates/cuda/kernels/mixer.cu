@@ -65,6 +65,19 @@ extern "C" __global__ void sigmoid_gate(const __grid_constant__ GateArguments a)
     if (i < a.count) a.x[i] *= sigmoid(a.gate[i]);
 }
 
+struct GateHeadsArguments {
+    float* x;                // [heads of all tokens, dim]
+    const float* gate;       // [heads of all tokens]
+    uint32_t dim;
+    uint32_t count;          // values of x
+};
+
+// Each head of x times the sigmoid of its gate. Grid: count / 256, 256 threads.
+extern "C" __global__ void gate_heads(const __grid_constant__ GateHeadsArguments a) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < a.count) a.x[i] *= sigmoid(a.gate[i / a.dim]);
+}
+
 struct SplitArguments {
     const float* both;   // [heads of all tokens, 2, dim]
     float* query;

@@ -75,6 +75,37 @@ pub fn sigmoid_gate(
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+struct GateHeadsArguments {
+    x: u64,
+    gate: u64,
+    dim: u32,
+    count: u32,
+}
+
+/// Each head of `x`, `dim` values, times the sigmoid of its number in `gate`.
+///
+/// # Errors
+/// The device failed.
+pub fn gate_heads(
+    stream: &Stream,
+    dim: usize,
+    x: Span<f32>,
+    gate: Span<f32>,
+) -> Result<(), CudaError> {
+    let count = gate.len() * dim;
+    expect("heads", x.len(), count);
+    let arguments = GateHeadsArguments {
+        x: x.address,
+        gate: gate.address,
+        dim: dim as u32,
+        count: count as u32,
+    };
+    // SAFETY: the structure is the kernel's; lengths were checked above.
+    unsafe { stream.launch(Kernel::GateHeads, (count.div_ceil(256), 1, 1), 256, 0, &arguments) }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct SplitArguments {
     both: u64,
     query: u64,
@@ -347,6 +378,7 @@ pub fn gated_norm(
 mirrors! {
     NormArguments as NormArguments { x, weight, out, rows, width, epsilon } for RmsNorm;
     GateArguments as GateArguments { x, gate, count, padding } for SigmoidGate;
+    GateHeadsArguments as GateHeadsArguments { x, gate, dim, count } for GateHeads;
     SplitArguments as SplitArguments { both, query, gate, dim, count } for SplitQueryGate;
     RotateArguments as RotateArguments {
         x, weight, frequencies, positions, heads, dim, rotary, epsilon, magnitude, padding

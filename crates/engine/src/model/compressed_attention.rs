@@ -9,8 +9,8 @@ use kernels::BLOCK_TOKENS;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
+use super::Around;
 use super::config::{Mixer, ModelConfig};
-use super::hyper_connections::Site;
 use super::program::{Op, Product};
 use super::register::Register;
 use super::rope::Rope;
@@ -216,8 +216,8 @@ impl CompressedAttention {
         })
     }
 
-    /// From the streams, which `site` reads, and back to them.
-    pub(super) fn ops(self, site: Site, norm: VectorId) -> Vec<Op> {
+    /// From the streams, as `around` reads them, and back to them.
+    pub(super) fn ops(self, around: &Around) -> Vec<Op> {
         use Register::{
             CompressedGates, CompressedValues, Context, IndexGates, IndexQuery, IndexValues,
             IndexWeights, Key, Normed, OutputLow, Query, QueryLatent, QueryLow,
@@ -238,15 +238,15 @@ impl CompressedAttention {
             let products = products.into_iter().map(Product::from).collect();
             Op::Linear { from, products }
         };
-        vec![
-            Op::OpenStreams { site, norm },
+        let mut ops = around.open();
+        ops.extend([
             linear(Normed, inputs),
             Op::Norm { from: QueryLow, weight: self.query_norm, to: QueryLatent },
             linear(QueryLatent, queries),
             Op::AttendCompressed(self),
             Op::GroupedLinear { from: Context, matrix: self.output_low, to: OutputLow },
-            linear(OutputLow, vec![(self.output, Normed)]),
-            Op::CloseStreams { from: Normed },
-        ]
+        ]);
+        ops.extend(around.close(OutputLow, self.output));
+        ops
     }
 }

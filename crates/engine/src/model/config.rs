@@ -18,8 +18,9 @@ use super::ngram::NgramConfig;
 use super::rope::Rope;
 use super::router::{Router, Score};
 use super::{
-    deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe, gemma4, glm4_moe,
-    gptoss, hy_v3, kimi_linear, minimax_m2, olmoe, qwen3moe, qwen3next, qwen4exp, qwen35moe,
+    bailing_hybrid, deepseek_v3, deepseek_v4, deepseek_v32, dots1, ernie4_5_moe, exaone_moe,
+    gemma4, glm4_moe, glm5_next, gptoss, hy_v3, kimi_linear, minimax_m2, olmoe, qwen3moe,
+    qwen3next, qwen4exp, qwen35moe,
 };
 use crate::EngineError;
 
@@ -212,6 +213,8 @@ pub struct LatentConfig {
     pub scale: f32,
     /// Added to the mean square in the norms of both latents, whatever it is in the others.
     pub rms_epsilon: f32,
+    /// True when each head's output is scaled by a sigmoid of the stream.
+    pub head_gates: bool,
 }
 
 /// The order of value heads, which decides whose key head is whose.
@@ -251,8 +254,20 @@ pub struct DeltaConfig {
     pub gate: OutputGate,
     /// What decays are of.
     pub decay: DeltaDecay,
-    /// Width of the rows from which decays and output gates are made; without, they are made from the stream.
-    pub low_rank: Option<usize>,
+    /// What it is made from.
+    pub projections: Projections,
+}
+
+/// Which matrices queries, keys, values, decays and output gates of the delta rule are products of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projections {
+    /// Queries, keys and values have one, and one convolution.
+    Joined,
+    /// They have matrices and convolutions of their own.
+    Apart {
+        /// Width of the rows from which decays and output gates are made; without, they are made from the stream.
+        low_rank: Option<usize>,
+    },
 }
 
 impl DeltaConfig {
@@ -358,6 +373,8 @@ impl ModelConfig {
             Family::DeepseekV32 | Family::GlmMoeDsa => deepseek_v32::config(from)?,
             Family::MinimaxM2 => minimax_m2::config(from)?,
             Family::Glm4Moe | Family::SolarOpen => glm4_moe::config(from)?,
+            Family::Glm5Next => glm5_next::config(from)?,
+            Family::BailingHybrid => bailing_hybrid::config(from)?,
             Family::Ernie45Moe => ernie4_5_moe::config(from)?,
             Family::ExaoneMoe => exaone_moe::config(from)?,
             Family::HyV3 => hy_v3::config(from)?,
@@ -403,8 +420,13 @@ impl ModelConfig {
                     format!("{} does not divide num_attention_heads", attention.key_value_heads);
                 return Err(from.invalid(&keys::NUM_KEY_VALUE_HEADS, found));
             }
+            if attention.head_dim < 2 {
+                let found = format!("{} is too few", attention.head_dim);
+                return Err(from.invalid(&keys::HEAD_DIM, found));
+            }
             let rotated = attention.rope.dims;
-            if rotated == 0 || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
+            let none = rotated == 0 && self.latent.is_none();
+            if none || !rotated.is_multiple_of(2) || rotated > attention.head_dim {
                 let found = format!("gives {rotated} rotated of {}", attention.head_dim);
                 return Err(from.invalid(&keys::ROTARY_FACTOR, found));
             }

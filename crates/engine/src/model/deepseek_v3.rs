@@ -39,6 +39,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 /// Values of the key that heads share.
 pub(super) fn shared_key(from: &Configuration) -> Result<usize, FormatError> {
     let dims = from.required(&keys::QK_ROPE_HEAD_DIM)?;
+    if dims == 0 {
+        let found = "0, but heads of this family share a key";
+        return Err(from.invalid(&keys::QK_ROPE_HEAD_DIM, found));
+    }
     if !dims.is_multiple_of(2) {
         let found = format!("{dims}, but values are rotated in pairs");
         return Err(from.invalid(&keys::QK_ROPE_HEAD_DIM, found));
@@ -87,6 +91,7 @@ pub(super) fn latent(
         value_dim: from.required(&keys::V_HEAD_DIM)?,
         scale: scale as f32,
         rms_epsilon: LATENT_EPSILON,
+        head_gates: false,
     })
 }
 

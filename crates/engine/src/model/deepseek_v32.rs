@@ -5,42 +5,59 @@
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{ModelConfig, Sees};
+use super::config::{LayerSpec, Mixer, ModelConfig, Sees};
 use super::deepseek_v3;
 use super::index::IndexConfig;
 
 /// Reads the shapes.
 pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     let mut config = deepseek_v3::config(from)?;
-    if from.get(&keys::Q_LORA_RANK)?.is_none() {
-        let found = "missing, but queries of the indexer are made of the row that it describes";
-        return Err(from.invalid(&keys::Q_LORA_RANK, found));
-    }
     let mut kinds = from.get(&keys::LAYER_TYPES)?.unwrap_or_default().into_iter();
     if let Some(kind) = kinds.find(|&kind| kind != "indexed_attention") {
         let found = format!("{kind} is not known in this family");
         return Err(from.invalid(&keys::LAYER_TYPES, found));
     }
     config.index = Some(IndexConfig::of_rows(from)?);
-    let owners = owners(from, config.layers.len())?;
-    for (layer, owner) in config.layers.iter_mut().zip(owners) {
-        layer.sees = if owner { Sees::Chosen } else { Sees::AsBefore };
-    }
+    choose(from, &mut config.layers)?;
     Ok(config)
 }
 
+/// Gives layers of latent attention their choice of rows: their own, or that of the layer before.
+pub(super) fn choose(from: &Configuration, layers: &mut [LayerSpec]) -> Result<(), FormatError> {
+    if from.get(&keys::Q_LORA_RANK)?.is_none() {
+        let found = "missing, but queries of the indexer are made of the row that it describes";
+        return Err(from.invalid(&keys::Q_LORA_RANK, found));
+    }
+    for (owner, layer) in owners(from, layers)?.into_iter().zip(layers) {
+        if layer.mixer == Mixer::Latent {
+            layer.sees = if owner { Sees::Chosen } else { Sees::AsBefore };
+        }
+    }
+    Ok(())
+}
+
 /// Which layers have an indexer: as listed, or else by the interval, whose first layers all do.
-fn owners(from: &Configuration, layers: usize) -> Result<Vec<bool>, FormatError> {
+fn owners(from: &Configuration, specs: &[LayerSpec]) -> Result<Vec<bool>, FormatError> {
+    let layers = specs.len();
+    let attends = |layer: usize| specs[layer].mixer == Mixer::Latent;
+    let lost = |&(layer, owner): &(usize, &bool)| {
+        !owner && layer < layers && attends(layer) && (layer == 0 || !attends(layer - 1))
+    };
     let drafts = from.get(&keys::NUM_NEXTN_PREDICT_LAYERS)?.unwrap_or(0);
     let checked = |owners: Vec<bool>| match owners.len() {
         // Layers that predict further tokens may be listed as well.
         count if count < layers || count > layers + drafts => {
             Err(format!("has {count} entries for {layers} layers"))
         }
-        _ if owners.first() != Some(&true) => {
-            Err("begins with a layer that sees what the one before it chose".to_owned())
-        }
-        _ => Ok(owners),
+        _ => match owners.iter().enumerate().find(lost) {
+            None => Ok(owners),
+            Some((0, _)) => {
+                Err("begins with a layer that sees what the one before it chose".to_owned())
+            }
+            Some((layer, _)) => {
+                Err(format!("has layer {layer} see what the one before chose, which does not"))
+            }
+        },
     };
     if let Some(kinds) = from.get(&keys::INDEXER_TYPES)? {
         let owners = kinds.into_iter().map(|kind| kind == "full").collect();

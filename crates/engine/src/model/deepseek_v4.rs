@@ -7,7 +7,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::compressed_attention::{CompressedConfig, Compression, RowIndex};
 use super::config::{AttentionConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, Values};
-use super::hyper_connections::HyperConfig;
+use super::hyper_connections::{HyperConfig, Merge};
 use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
@@ -60,6 +60,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
             streams: from.required(&keys::HC_MULT)?,
             iterations: from.required(&keys::HC_SINKHORN_ITERS)?,
             epsilon: from.required(&keys::HC_EPS)? as f32,
+            merge: Merge::Weighed,
         }),
         compressed: Some(CompressedConfig {
             query_rank: from.required(&keys::Q_LORA_RANK)?,

@@ -163,13 +163,13 @@ impl DeltaNet {
     }
 
     /// Declares the tensors below `prefix` (`layers.N.self_attn`) of a layer whose queries, keys and values come from
-    /// matrices of their own, and decays and output gates from two matrices each with `rank` values between them.
+    /// matrices of their own, and decays and output gates from one each, or from two with `low_rank` values between them.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
     pub fn declare_apart(
         config: &ModelConfig,
-        (shape, rank): (&DeltaConfig, usize),
+        (shape, low_rank): (&DeltaConfig, Option<usize>),
         prefix: &str,
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
@@ -182,6 +182,9 @@ impl DeltaNet {
         let inputs =
             [matrix("q", keys, hidden)?, matrix("k", keys, hidden)?, matrix("v", width, hidden)?];
         let mut factors = |part: &str, rows: usize| -> Result<Factors, EngineError> {
+            let Some(rank) = low_rank else {
+                return Ok(Factors { down: None, up: matrix(part, rows, hidden)? });
+            };
             let down = matrix(&format!("{part}_a"), rank, hidden)?;
             Ok(Factors { down: Some(down), up: matrix(&format!("{part}_b"), rows, rank)? })
         };

@@ -38,10 +38,10 @@ impl Dense {
             gate: catalog.matrix(&format!("{prefix}.gate_proj"), inner, hidden)?,
             up: catalog.matrix(&format!("{prefix}.up_proj"), inner, hidden)?,
             down: catalog.matrix(&format!("{prefix}.down_proj"), hidden, inner)?,
-            // Clamps are the experts' alone.
+            // The clamps of gpt-oss are the experts' alone.
             activation: match config.moe.activation {
-                Activation::GeGlu => Activation::GeGlu,
-                _ => Activation::SwiGlu,
+                Activation::Clamped { .. } => Activation::SwiGlu,
+                activation => activation,
             },
             to: None,
         })

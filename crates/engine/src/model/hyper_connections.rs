@@ -20,6 +20,17 @@ pub struct HyperConfig {
     pub iterations: usize,
     /// Added to weights and to the sums that they are divided by.
     pub epsilon: f32,
+    /// How the output head reads them.
+    pub merge: Merge,
+}
+
+/// How the streams of a token become the one that the output head reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// A sum that a last site weighs.
+    Weighed,
+    /// Their mean (reference: transformers `Glm5NextTextHyperHead`).
+    Mean,
 }
 
 /// Weights of one place where streams are read, and mixed afterwards.
@@ -52,7 +63,7 @@ impl HyperConfig {
         self.declare_outputs(prefix, hidden, (self.outputs(), 3), catalog)
     }
 
-    /// Declares the last site, which only reads.
+    /// Declares the last site, which only reads, where there is one.
     ///
     /// # Errors
     /// As [`HyperConfig::declare`].
@@ -60,8 +71,13 @@ impl HyperConfig {
         &self,
         hidden: usize,
         catalog: &mut Catalog<'_>,
-    ) -> Result<Site, EngineError> {
-        self.declare_outputs("hc_head", hidden, (self.streams, 1), catalog)
+    ) -> Result<Option<Site>, EngineError> {
+        match self.merge {
+            Merge::Mean => Ok(None),
+            Merge::Weighed => {
+                self.declare_outputs("hc_head", hidden, (self.streams, 1), catalog).map(Some)
+            }
+        }
     }
 
     fn declare_outputs(
@@ -136,7 +152,8 @@ mod tests {
     /// that its orientation shows.
     #[test]
     fn mixtures_are_balanced_and_not_symmetric() {
-        let config = HyperConfig { streams: 4, iterations: 20, epsilon: 1e-6 };
+        let config =
+            HyperConfig { streams: 4, iterations: 20, epsilon: 1e-6, merge: Merge::Weighed };
         let mut products: Vec<f32> = (0..24).map(|i| ((i * 7) % 11) as f32 - 5.0).collect();
         let base: Vec<f32> = (0..24).map(|i| ((i * 5) % 7) as f32 * 0.1).collect();
         config.weigh(&mut products, 0.5, &base, &[0.3, 0.7, 0.6]);

@@ -9,7 +9,9 @@
 //! Over latent rows a unit is one token. Queries are made of the row that the layer's queries are made of, the norm of
 //! keys has a mean and a bias, and each head has a weight, which the stream gives. The release of DeepSeek-V3.2 turns
 //! queries and keys by a Hadamard matrix, which changes no product, and rounds both to 8 bits; here, as in the
-//! reference, they are not rounded.
+//! reference, they are not rounded. In GLM-5.3-Flash units of latent rows have more tokens: a unit's key is the sum of
+//! its tokens' keys, each value weighed by a softmax over the tokens of gates that the stream gives (reference:
+//! transformers `Glm5NextTextIndexer`); nothing is rotated.
 
 use kernels::BLOCK_TOKENS;
 use store::format::config::keys;
@@ -47,6 +49,8 @@ pub enum IndexForm {
         /// Which values are rotated together.
         pairs: Pairs,
     },
+    /// The same without a rotation, and keys of a unit are pooled by gates.
+    Pooled,
 }
 
 impl IndexConfig {
@@ -87,6 +91,28 @@ impl IndexConfig {
         })
     }
 
+    /// Reads the shape of what chooses pools of latent rows.
+    pub(super) fn of_pools(from: &Configuration) -> Result<Self, FormatError> {
+        from.get(&keys::INDEX_KPOOL_TAIL)?;
+        let unit = from.required(&keys::INDEX_KPOOL)?;
+        let tokens = from.required(&keys::INDEX_TOPK)?;
+        if !tokens.is_multiple_of(unit) {
+            let found = format!("{tokens} is no multiple of index_kpool {unit}");
+            return Err(from.invalid(&keys::INDEX_TOPK, found));
+        }
+        if !BLOCK_TOKENS.is_multiple_of(unit) {
+            let found = format!("{unit} does not divide {BLOCK_TOKENS}");
+            return Err(from.invalid(&keys::INDEX_KPOOL, found));
+        }
+        Ok(Self {
+            heads: from.required(&keys::INDEX_N_HEADS)?,
+            dim: from.required(&keys::INDEX_HEAD_DIM)?,
+            unit,
+            budget: tokens / unit,
+            form: IndexForm::Pooled,
+        })
+    }
+
     /// Relations between keys that each is plausible alone.
     pub(super) fn check(
         &self,
@@ -98,7 +124,7 @@ impl IndexConfig {
             let found = format!("{}, and {rotated} are rotated", self.dim);
             let key = match self.form {
                 IndexForm::Joined => &keys::INDEXER_HEAD_DIM,
-                IndexForm::Weighed { .. } => &keys::INDEX_HEAD_DIM,
+                IndexForm::Weighed { .. } | IndexForm::Pooled => &keys::INDEX_HEAD_DIM,
             };
             return Err(from.invalid(key, found));
         }
@@ -109,7 +135,7 @@ impl IndexConfig {
     pub fn width(&self) -> usize {
         match self.form {
             IndexForm::Joined => (self.heads + 1) * self.dim,
-            IndexForm::Weighed { .. } => self.heads * self.dim,
+            IndexForm::Weighed { .. } | IndexForm::Pooled => self.heads * self.dim,
         }
     }
 
@@ -118,10 +144,11 @@ impl IndexConfig {
         (self.budget + 1) * self.unit - 1
     }
 
-    /// Tokens whose keys a sequence keeps as they are: those of a unit in progress, and room for a round; none where
-    /// each token is a unit.
-    pub fn kept_tokens(&self) -> Option<usize> {
-        (self.unit > 1).then_some(self.unit + ROUND_TOKENS)
+    /// Tokens whose keys a sequence keeps as they are, and how many values of each, its gates among them: those of a
+    /// unit in progress, and room for a round; none where each token is a unit.
+    pub fn kept_rows(&self) -> Option<(usize, usize)> {
+        let gates = if self.form == IndexForm::Pooled { self.dim } else { 0 };
+        (self.unit > 1).then_some((self.unit + ROUND_TOKENS, self.dim + gates))
     }
 }
 
@@ -167,7 +194,7 @@ impl Indexer {
 /// What adds to the variance in the norm of keys, whatever norms of the model add.
 pub const KEY_EPSILON: f32 = 1e-6;
 
-/// Weights of what chooses latent rows ([`IndexForm::Weighed`]).
+/// Weights of what chooses latent rows ([`IndexForm::Weighed`], [`IndexForm::Pooled`]).
 #[derive(Clone, Copy, Debug)]
 pub struct RowIndexer {
     /// `[heads * dim, query_rank]`
@@ -178,6 +205,17 @@ pub struct RowIndexer {
     pub key_norm: [VectorId; 2],
     /// `[heads, hidden]`: what each head weighs.
     pub weights: MatrixId,
+    /// What keys of a unit are pooled by.
+    pub pool: Option<Pool>,
+}
+
+/// Weights by which keys of a unit are pooled.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    /// `[dim, hidden]`: a token's gates.
+    pub gates: MatrixId,
+    /// `[unit, dim]`: added to them, by the token's place in its unit.
+    pub places: VectorId,
 }
 
 impl RowIndexer {
@@ -191,8 +229,15 @@ impl RowIndexer {
         prefix: &str,
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
-        let IndexConfig { heads, dim, .. } = *shape;
+        let IndexConfig { heads, dim, unit, .. } = *shape;
         let name = |part: &str| format!("{prefix}.{part}");
+        let pool = match shape.form {
+            IndexForm::Joined | IndexForm::Weighed { .. } => None,
+            IndexForm::Pooled => Some(Pool {
+                gates: catalog.matrix(&name("gate_proj"), dim, hidden)?,
+                places: catalog.vector(&name("position_bias"), unit * dim, VectorRole::Plain)?,
+            }),
+        };
         Ok(Self {
             query: catalog.matrix(&name("wq_b"), heads * dim, query_rank)?,
             key: catalog.matrix(&name("wk"), dim, hidden)?,
@@ -201,6 +246,7 @@ impl RowIndexer {
                 catalog.vector(&name("k_norm.bias"), dim, VectorRole::Plain)?,
             ],
             weights: catalog.matrix(&name("weights_proj"), heads, hidden)?,
+            pool,
         })
     }
 }

@@ -9,7 +9,9 @@ use kernels::DeltaDecay;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{DeltaConfig, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig, OutputGate};
+use super::config::{
+    DeltaConfig, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig, OutputGate, Projections,
+};
 use super::rope::Rope;
 use super::router::{Groups, Router, Score};
 use super::{deepseek_v3, plain};
@@ -22,14 +24,7 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
     mix(from, &mut layers)?;
     let attention = deepseek_v3::attention(from, rank, rope)?;
     let model = plain::model(from, layers, attention, experts(from)?)?;
-    let stated = from.stated(&keys::MAX_POSITION_EMBEDDINGS)?;
-    let max_positions = match (from.stated(&keys::MODEL_MAX_LENGTH)?, stated) {
-        (Some(length), Some(other)) if length != other => {
-            let found = format!("{length} here, {other} as max_position_embeddings");
-            return Err(from.invalid(&keys::MODEL_MAX_LENGTH, found));
-        }
-        (length, _) => length.unwrap_or(model.max_positions),
-    };
+    let max_positions = positions(from, model.max_positions)?;
     Ok(ModelConfig {
         latent: Some(deepseek_v3::latent(from, rank, &rope)?),
         delta: Some(delta(from)?),
@@ -39,6 +34,10 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 }
 
 fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
+    if let Some(bound) = from.get(&keys::GATE_LOWER_BOUND)? {
+        let found = format!("{bound}, but decays of this family are not bounded");
+        return Err(from.invalid(&keys::GATE_LOWER_BOUND, found));
+    }
     let heads = from.required(&keys::LINEAR_HEADS)?;
     let dim = from.required(&keys::LINEAR_HEAD_DIM)?;
     Ok(DeltaConfig {
@@ -50,8 +49,20 @@ fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
         convolution_kernel: from.required(&keys::SHORT_CONV_KERNEL_SIZE)?,
         gate: OutputGate::Sigmoid,
         decay: DeltaDecay::Channels,
-        low_rank: Some(dim),
+        projections: Projections::Apart { low_rank: Some(dim) },
     })
+}
+
+/// Longest context of training under either name, `default` where neither is stated.
+pub(super) fn positions(from: &Configuration, default: usize) -> Result<usize, FormatError> {
+    let stated = from.stated(&keys::MAX_POSITION_EMBEDDINGS)?;
+    match (from.stated(&keys::MODEL_MAX_LENGTH)?, stated) {
+        (Some(length), Some(other)) if length != other => {
+            let found = format!("{length} here, {other} as max_position_embeddings");
+            Err(from.invalid(&keys::MODEL_MAX_LENGTH, found))
+        }
+        (length, _) => Ok(length.unwrap_or(default)),
+    }
 }
 
 fn experts(from: &Configuration) -> Result<MoeConfig, FormatError> {

@@ -30,6 +30,8 @@ pub struct LatentAttention {
     pub expand: HeadRows,
     /// `[hidden, query_heads * value_dim]`
     pub output: MatrixId,
+    /// `[query_heads, hidden]`: what the sigmoids of heads are of, where they are scaled.
+    pub gates: Option<MatrixId>,
 }
 
 /// The rows of each head in a matrix that has those of all heads.
@@ -107,23 +109,30 @@ impl LatentAttention {
             absorb,
             expand,
             output: catalog.matrix(&name("o_proj"), hidden, heads * value_dim)?,
+            gates: match shape.head_gates {
+                false => None,
+                true => Some(catalog.matrix(&name("g_proj"), heads, hidden)?),
+            },
         })
     }
 
     /// `x += Wo attend(q, c)` with queries and latent from the stream, normed.
     pub(super) fn ops(self, around: &Around, choice: Choice) -> Vec<Op> {
         use Register::{
-            Context, IndexQuery, IndexValues, IndexWeights, Key, Normed, Query, QueryLatent,
+            Context, Gate, IndexGates, IndexQuery, IndexValues, IndexWeights, Key, Normed, Query,
+            QueryLatent,
         };
         let (first, to) = match self.query_down {
             None => (self.query, Query),
             Some((down, _)) => (down, QueryLatent),
         };
         let mut products = [(first, to), (self.key_value, Key)].map(Product::from).to_vec();
+        products.extend(self.gates.map(|gates| Product::from((gates, Gate))));
         let mut queries = vec![Product { matrix: self.query, to: Query }];
         if let Choice::Own(indexer) = choice {
             let inputs = [(indexer.key, IndexValues), (indexer.weights, IndexWeights)];
             products.extend(inputs.map(Product::from));
+            products.extend(indexer.pool.map(|pool| Product::from((pool.gates, IndexGates))));
             queries.push(Product { matrix: indexer.query, to: IndexQuery });
         }
         let mut ops = around.open();
@@ -137,6 +146,7 @@ impl LatentAttention {
             Choice::Own(indexer) => Op::AttendRows { rows: self, indexer: Some(indexer) },
             Choice::AsBefore => Op::AttendRows { rows: self, indexer: None },
         });
+        ops.extend(self.gates.map(|_| Op::GateHeads { x: Context, gate: Gate }));
         ops.extend(around.close(Context, self.output));
         ops
     }

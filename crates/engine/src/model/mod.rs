@@ -9,6 +9,7 @@
 
 pub mod activation;
 pub mod attention;
+mod bailing_hybrid;
 mod clock;
 pub mod compressed_attention;
 pub mod config;
@@ -23,6 +24,7 @@ mod exaone_moe;
 pub mod gated_streams;
 mod gemma4;
 mod glm4_moe;
+mod glm5_next;
 mod gptoss;
 pub mod head;
 mod hy_v3;
@@ -53,12 +55,12 @@ use attention::Attention;
 pub(crate) use clock::Clock;
 pub use clock::StageTimes;
 use compressed_attention::CompressedAttention;
-use config::{FeedForward, Mixer, ModelConfig, Sees};
+use config::{FeedForward, Mixer, ModelConfig, Projections, Sees};
 use delta_net::DeltaNet;
 use dense::Dense;
 use gated_streams::GatedSite;
 use head::Head;
-use hyper_connections::{HyperConfig, Site};
+use hyper_connections::Site;
 use index::{Choice, RowIndexer};
 use latent::LatentAttention;
 use mixture::Mixture;
@@ -96,9 +98,8 @@ impl Model {
         let mut layers = layers.collect::<Result<Vec<_>, _>>()?;
         // The last layer's operations, also where the head is another device's.
         catalog.begin(Part::Layer(last));
-        let site = |it: &HyperConfig| it.declare_head(hidden, catalog);
-        let merged = config.hyper.as_ref().map(site).transpose()?;
-        if let (Some(site), Some(last)) = (merged, layers.last_mut()) {
+        if let (Some(hyper), Some(last)) = (&config.hyper, layers.last_mut()) {
+            let site = hyper.declare_head(hidden, catalog)?;
             last.feed_forward.push(Op::MergeStreams { site });
         }
         if let (Some(gated), Some(last)) = (&config.gated, layers.last_mut()) {
@@ -144,21 +145,34 @@ enum Around {
     },
     /// From streams that gates read, and to each by a weight of its own.
     Gated(GatedSite),
+    /// From a weighed sum of streams, normed, and to streams that are mixed.
+    Balanced {
+        /// Where the streams are read.
+        site: Site,
+        /// Of the sum.
+        norm: VectorId,
+    },
 }
 
 impl Around {
-    /// Declares what is around a block: the norm of its input, or the site of the streams.
+    /// Declares what is around a block: the norm of its input, and the site of the streams, by the name that it has
+    /// where gates read them or where they are mixed.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.
     fn declare(
         config: &ModelConfig,
-        [norm, site]: [&str; 2],
+        names: &[String; 3],
         catalog: &mut Catalog<'_>,
     ) -> Result<Self, EngineError> {
-        Ok(match &config.gated {
-            None => Self::Norm(catalog.vector(norm, config.hidden, VectorRole::Norm)?),
-            Some(gated) => Self::Gated(gated.declare(site, config.hidden, catalog)?),
+        let ([norm, gated_site, site], hidden) = (names, config.hidden);
+        if let Some(gated) = &config.gated {
+            return Ok(Self::Gated(gated.declare(gated_site, hidden, catalog)?));
+        }
+        let norm = catalog.vector(norm, hidden, VectorRole::Norm)?;
+        Ok(match &config.hyper {
+            None => Self::Norm(norm),
+            Some(hyper) => Self::Balanced { site: hyper.declare(site, hidden, catalog)?, norm },
         })
     }
 
@@ -170,6 +184,7 @@ impl Around {
                 vec![Op::Norm { from, weight, to }]
             }
             Self::Gated(site) => site.read(to),
+            &Self::Balanced { site, norm } => vec![Op::OpenStreams { site, norm }],
         }
     }
 
@@ -185,6 +200,10 @@ impl Around {
             Self::Gated(_) => vec![
                 Op::Linear { from, products: vec![Product { matrix, to: output }] },
                 Op::InjectStreams { from: output },
+            ],
+            Self::Balanced { .. } => vec![
+                Op::Linear { from, products: vec![Product { matrix, to: output }] },
+                Op::CloseStreams { from: output },
             ],
         }
     }
@@ -204,8 +223,8 @@ fn declare_layer(
         let place = (index, &*format!("layers.{index}"));
         mixer = NgramLayer::declare(config, ngrams, place, catalog)?.ops();
     }
-    let names = [name("input_layernorm"), name("attn_hyper_connection")];
-    let mut around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
+    let names = ["input_layernorm", "attn_hyper_connection", "attn_hc"].map(name);
+    let mut around = Around::declare(config, &names, catalog)?;
     if let (true, &Around::Norm(norm)) = (config.stream.sandwich, &around) {
         let after = name("post_attention_layernorm");
         let after = catalog.vector(&after, hidden, VectorRole::Norm)?;
@@ -214,18 +233,17 @@ fn declare_layer(
     let spec = config.layers[index];
     mixer.extend(match (spec.mixer, &config.delta, &config.latent) {
         (Mixer::Compressed(compression), ..) => {
-            let hyper = config.hyper.as_ref().expect("compressed attention reads streams");
             let shape = config.compressed.as_ref().expect("such a layer has a shape");
-            let Around::Norm(norm) = around else { unreachable!("its streams are mixed") };
-            let site = hyper.declare(&name("attn_hc"), hidden, catalog)?;
             let (shape, prefix) = ((shape, compression), name("self_attn"));
-            CompressedAttention::declare(config, shape, &prefix, catalog)?.ops(site, norm)
+            CompressedAttention::declare(config, shape, &prefix, catalog)?.ops(&around)
         }
         (Mixer::DeltaNet, Some(shape), _) => {
-            let delta = match shape.low_rank {
-                None => DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?,
-                Some(rank) => {
-                    let shape = (shape, rank);
+            let delta = match shape.projections {
+                Projections::Joined => {
+                    DeltaNet::declare(config, shape, &name("linear_attn"), catalog)?
+                }
+                Projections::Apart { low_rank } => {
+                    let shape = (shape, low_rank);
                     DeltaNet::declare_apart(config, shape, &name("self_attn"), catalog)?
                 }
             };
@@ -270,15 +288,18 @@ fn feed_forward(
     network: Op,
     catalog: &mut Catalog<'_>,
 ) -> Result<Vec<Op>, EngineError> {
-    let name = |part: &str| format!("layers.{index}.{part}");
-    let names = [name("post_attention_layernorm"), name("mlp_hyper_connection")];
-    let around = Around::declare(config, names.each_ref().map(String::as_str), catalog)?;
-    let site = |it: &HyperConfig| it.declare(&name("ffn_hc"), config.hidden, catalog);
-    let site: Option<Site> = config.hyper.as_ref().map(site).transpose()?;
-    let mut ops = match (site, around) {
-        (Some(site), Around::Norm(norm)) => vec![Op::OpenStreams { site, norm }],
-        (_, around) => around.open(),
-    };
-    ops.push(network);
+    let names = ["post_attention_layernorm", "mlp_hyper_connection", "ffn_hc"];
+    let names = names.map(|part| format!("layers.{index}.{part}"));
+    let around = Around::declare(config, &names, catalog)?;
+    let mut ops = around.open();
+    match (network, around) {
+        // A mixture gives its output to the streams itself.
+        (Op::Dense(dense), Around::Balanced { .. }) => {
+            let to = Register::Normed;
+            let closing = Op::CloseStreams { from: to };
+            ops.extend([Op::Dense(Dense { to: Some(to), ..dense }), closing]);
+        }
+        (network, _) => ops.push(network),
+    }
     Ok(ops)
 }

@@ -167,6 +167,13 @@ pub enum Op {
         /// As wide.
         gate: Register,
     },
+    /// Each head of `x` times the sigmoid of its gate.
+    GateHeads {
+        /// What is scaled, the heads of latent attention.
+        x: Register,
+        /// One number per head.
+        gate: Register,
+    },
     /// `Convolved` = SiLU of the causal convolution of `Mixed`; the layer's tail is carried in the sequence.
     Convolve {
         /// `[channels, kernel]`
@@ -236,8 +243,8 @@ pub enum Op {
     },
     /// The streams of each token become one, which the output head reads; the last operation of a batch.
     MergeStreams {
-        /// Where the streams are read.
-        site: Site,
+        /// Where the streams are read; without, their mean is.
+        site: Option<Site>,
     },
     /// `Residual += mixture(Normed)`: routing, shared expert and routed experts; closes the streams where there are
     /// several. With a register of its own for the output, that is written and nothing is added.
@@ -272,10 +279,14 @@ impl Op {
             Self::AttendIndexed(_) => "attention to chosen keys",
             Self::AttendRows { .. } => "latent attention to chosen rows",
             Self::SigmoidGate { .. } => "sigmoid gate",
+            Self::GateHeads { .. } => "sigmoid gate of heads",
             Self::Convolve { .. } => "convolution",
             Self::Join { .. } => "joining of rows",
             Self::DeltaRule { decay: DeltaDecay::Heads, .. } => "delta rule",
-            Self::DeltaRule { .. } => "delta rule with decays by channel",
+            Self::DeltaRule { decay: DeltaDecay::Channels, .. } => {
+                "delta rule with decays by channel"
+            }
+            Self::DeltaRule { .. } => "delta rule with bounded decays by channel",
             Self::GatedNorm { .. } => "gated norm of heads",
             Self::GatherRows { .. } => "rows of n-grams",
             Self::MixNgrams(_) => "mixing of n-grams into residual streams",
@@ -317,7 +328,9 @@ impl Op {
             | Self::Rotate { heads } => format!("{name} {heads:?}"),
             Self::Attend { sinks: Some(_) } => format!("{name} with sinks"),
             Self::AttendRows { indexer: None, .. } => format!("{name}, as the layer before"),
-            Self::SigmoidGate { x, gate } => format!("{name} {x:?}, {gate:?}"),
+            Self::SigmoidGate { x, gate } | Self::GateHeads { x, gate } => {
+                format!("{name} {x:?}, {gate:?}")
+            }
             Self::CloseStreams { from } | Self::InjectStreams { from } => {
                 format!("{name} {from:?}")
             }
@@ -409,6 +422,10 @@ pub struct Refusal(pub String);
 impl Refusal {
     /// A form: the function of gate and input.
     pub const GELU: &'static str = "with GELU";
+    /// A form: what gates and inputs are clamped to.
+    pub const CLAMPED: &'static str = "with clamped inputs";
+    /// A form: streams are not weighed at the end.
+    pub const MEAN: &'static str = "by their mean";
     /// A form: the router does not read what the experts read.
     pub const OTHER_INPUT: &'static str = "with a router that reads a norm of its own";
 

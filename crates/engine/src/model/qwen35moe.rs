@@ -8,7 +8,7 @@ use store::format::{Configuration, FormatError};
 use super::activation::{Activation, GateUpRows};
 use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
-    OutputGate, Sees, Values, without_biases,
+    OutputGate, Projections, Sees, Values, without_biases,
 };
 use super::plain;
 use super::rope::Rope;
@@ -70,7 +70,7 @@ pub(super) fn read(
             convolution_kernel: from.required(&keys::LINEAR_CONV_KERNEL_DIM)?,
             gate: OutputGate::Silu,
             decay: DeltaDecay::Heads,
-            low_rank: None,
+            projections: Projections::Joined,
         }),
         ..plain::model(from, mixers(from, family, layers)?, attention, moe)?
     })

@@ -1,6 +1,6 @@
 //! The buffers that the operations of a layer read and write, and how wide a model makes them.
 
-use super::config::{AttentionConfig, DeltaConfig, Mixer, ModelConfig};
+use super::config::{AttentionConfig, DeltaConfig, Mixer, ModelConfig, Projections};
 use super::index::IndexForm;
 
 /// An activation buffer of the running batch, one row per token.
@@ -15,7 +15,7 @@ pub enum Register {
     /// Queries, `query_heads * head_dim`; in latent attention per head plain and rotated values. Before they are joined
     /// in `Mixed`, queries, keys and values of the delta rule by channel are in this register and the two like it.
     Query,
-    /// Output gates, as wide as the queries.
+    /// Output gates, as wide as the queries; in latent attention one per query head.
     Gate,
     /// Keys, `key_value_heads * head_dim`; in latent attention the row that is cached.
     Key,
@@ -45,7 +45,7 @@ pub enum Register {
     CompressedGates,
     /// A token's values for keys of the indexer; over latent rows its key before the norm.
     IndexValues,
-    /// Their gates.
+    /// Gates of those values, or of those keys.
     IndexGates,
     /// Queries of the indexer; in attention to chosen keys its own key is behind them.
     IndexQuery,
@@ -100,19 +100,26 @@ impl Register {
         };
         // Where they come from matrices of their own.
         let (low, apart) = match &config.delta {
-            Some(DeltaConfig { low_rank: Some(low), key_heads, key_dim, .. }) => {
-                (*low, [key_heads * key_dim, values])
-            }
+            Some(DeltaConfig {
+                projections: Projections::Apart { low_rank },
+                key_heads,
+                key_dim,
+                ..
+            }) => (low_rank.unwrap_or(0), [key_heads * key_dim, values]),
             _ => (0, [0; 2]),
         };
-        let gate = if attention.output_gate { queries } else { 0 };
+        let gate = match &config.latent {
+            Some(latent) if latent.head_gates => attention.query_heads,
+            _ if attention.output_gate => queries,
+            _ => 0,
+        };
         let optional = |used: bool| if used { config.hidden } else { 0 };
         let streams = config.streams();
         let mut widths = [0; Self::COUNT];
         for (register, width) in [
             (Self::Residual, streams * config.hidden),
             (Self::Normed, config.hidden),
-            (Self::QueryGate, 2 * gate),
+            (Self::QueryGate, if attention.output_gate { 2 * queries } else { 0 }),
             (Self::Query, queries.max(apart[0])),
             (Self::Gate, gate),
             (Self::Key, keys.max(apart[0])),
@@ -146,9 +153,12 @@ impl Register {
         widths[Self::Rows as usize] = config.ngrams.as_ref().map_or(0, |ngrams| ngrams.width);
         if let Some(index) = &config.index {
             widths[Self::IndexQuery as usize] = index.width();
-            if let IndexForm::Weighed { .. } = index.form {
+            if index.form != IndexForm::Joined {
                 widths[Self::IndexValues as usize] = index.dim;
                 widths[Self::IndexWeights as usize] = index.heads;
+            }
+            if index.form == IndexForm::Pooled {
+                widths[Self::IndexGates as usize] = index.dim;
             }
         }
         if let Some(compressed) = &config.compressed {

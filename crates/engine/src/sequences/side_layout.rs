@@ -90,7 +90,7 @@ impl SideLayout {
                 this.indexed += 1;
                 page += PAGE_TOKENS / this.unit * this.key_bytes;
             }
-            let ring = index.and_then(|index| Some((index.kept_tokens()?, index.dim)));
+            let ring = index.and_then(|index| index.kept_rows());
             let ring = ring.map(|(rows, width)| this.push(rows, width));
             this.index.push(ring);
             let ngrams = config.ngrams.as_ref();

@@ -333,6 +333,7 @@ fn every_token_finds_what_the_tokens_before_it_left() {
         "gemma4-calm-hf",
         "flash-next-calm-hf",
         "kimi-linear-calm-hf",
+        "glm-next-calm-hf",
     ] {
         let layout = layout(case);
         let mut state = 0x5eed_u64;

@@ -27,7 +27,7 @@ use crate::config_families;
 use crate::long::{is_campaign, is_long};
 
 /// Longest line of a refusal, bytes.
-pub(crate) const LINE_BYTES_MAX: usize = 800;
+pub(crate) const LINE_BYTES_MAX: usize = 900;
 
 /// Those that are committed, and those of other families, which are written below `folder`.
 fn models(folder: &Path) -> Vec<PathBuf> {
@@ -43,6 +43,8 @@ fn models(folder: &Path) -> Vec<PathBuf> {
         "dsv32-calm-hf",
         "glm5-calm-hf",
         "kimi-linear-calm-hf",
+        "glm-next-calm-hf",
+        "ling-calm-hf",
         "glm-flash-calm-mlxlm-4bit",
         "qwen35-calm-hf",
         "qwen35-calm-mlx-mixed",

@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
-use engine::model::config::{Family, FeedForward, Mixer, ModelConfig};
+use engine::model::activation::Activation;
+use engine::model::config::{Family, FeedForward, Mixer, ModelConfig, Projections, Sees};
 use engine::model::rope::Pairs;
 use engine::model::router::{Groups, Score};
+use kernels::DeltaDecay;
 use serde_json::{Value, json};
 use store::format::Configuration;
 
@@ -289,7 +291,8 @@ fn kimi_linear_lists_its_layers_from_one() {
     assert_eq!(mixers, [Mixer::DeltaNet, Mixer::DeltaNet, Mixer::Latent]);
     assert_eq!(dense_layers(&model), [true, false, false]);
     let delta = model.delta.unwrap();
-    assert_eq!((delta.decays(), delta.low_rank, delta.channels()), (48, Some(16), 144));
+    let projections = Projections::Apart { low_rank: Some(16) };
+    assert_eq!((delta.decays(), delta.projections, delta.channels()), (48, projections, 144));
     assert_eq!(model.attention.rope.inverse_frequencies(), [0.0; 4]);
     assert_eq!((model.max_positions, model.moe.shared_intermediate), (1 << 20, Some(32)));
     let groups = Groups { count: 1, kept: 1 };
@@ -309,4 +312,140 @@ fn kimi_linear_lists_its_layers_from_one() {
     assert_eq!(read(&longer).unwrap().max_positions, 4096);
     longer["max_position_embeddings"] = json!(8192);
     assert!(read(&longer).unwrap_err().contains("model_max_length"));
+}
+
+#[test]
+fn glm_5_3_flash_has_its_keys_in_an_object_or_next_to_the_others() {
+    let published = json!({"num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4});
+    let config = with(json!({
+        "model_type": "glm5_next", "intermediate_size": 96, "moe_intermediate_size": 32,
+        "n_routed_experts": 8, "num_experts_per_tok": 3, "kv_lora_rank": 32, "q_lora_rank": 24,
+        "qk_nope_head_dim": 16, "v_head_dim": 16, "index_n_heads": 4, "index_head_dim": 16,
+        "index_topk": 64, "linear_num_heads": 3, "linear_head_dim": 16, "head_dim": 0,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "layer_types": ["linear_attention", "indexed_attention", "full_attention"],
+        "indexer_types": ["shared", "full", "shared"],
+    }));
+    let needed = [
+        "intermediate_size",
+        "moe_intermediate_size",
+        "n_routed_experts",
+        "num_experts_per_tok",
+        "kv_lora_rank",
+        "q_lora_rank",
+        "qk_nope_head_dim",
+        "v_head_dim",
+        "index_n_heads",
+        "index_head_dim",
+        "index_topk",
+        "linear_num_heads",
+        "linear_head_dim",
+    ];
+    let refused = [
+        ("qk_rope_head_dim", json!(8)),
+        ("index_topk", json!(40)),
+        ("index_kpool", json!(1)),
+        ("index_kpool", json!(24)),
+        ("index_kpool_always_select_tail", json!(false)),
+        ("linear_lower_bound", json!(null)),
+        ("linear_lower_bound", json!(0.0)),
+        ("layer_types", json!(["linear_attention", "indexed_attention"])),
+        ("layer_types", json!(["linear_attention", "indexed_attention", "sliding_attention"])),
+        ("indexer_types", json!(["full", "shared", "full"])),
+        ("attention_bias", json!(true)),
+    ];
+    let model = check(&config, &needed, &refused);
+    let mixers: Vec<Mixer> = model.layers.iter().map(|layer| layer.mixer).collect();
+    assert_eq!(mixers, [Mixer::DeltaNet, Mixer::Latent, Mixer::Latent]);
+    let sees: Vec<Sees> = model.layers.iter().map(|layer| layer.sees).collect();
+    assert_eq!(sees, [Sees::All, Sees::Chosen, Sees::AsBefore]);
+    assert_eq!(dense_layers(&model), [true, false, false]);
+    let delta = model.delta.unwrap();
+    assert_eq!(delta.decay, DeltaDecay::BoundedChannels { bound: 5.0 });
+    let projections = Projections::Apart { low_rank: Some(16) };
+    assert_eq!((delta.decays(), delta.projections, delta.convolution_kernel), (48, projections, 4));
+    let index = model.index.unwrap();
+    assert_eq!((index.unit, index.budget, index.tokens()), (16, 4, 79));
+    assert_eq!((model.attention.head_dim, model.attention.rope.dims, model.streams()), (32, 0, 4));
+    assert_eq!(model.moe.activation, Activation::Limited { limit: 10.0 });
+    // As every network has it, latents too.
+    assert_eq!((model.rms_epsilon, model.latent.unwrap().rms_epsilon), (1e-5, 1e-5));
+    let mut other = config.clone();
+    other["linear_attn_config"] = published;
+    other["linear_attn_config"]["gate_lower_bound"] = json!(-2.5);
+    other["linear_num_heads"] = json!(null);
+    let object = read(&other).unwrap().delta.unwrap();
+    assert_eq!(object.decay, DeltaDecay::BoundedChannels { bound: 2.5 });
+    other["linear_attn_config"]["gate_lower_bound"] = json!(null);
+    assert_eq!(read(&other).unwrap().delta.unwrap(), delta);
+    other["linear_attn_config"]["safe_gate"] = json!(false);
+    assert!(read(&other).unwrap_err().contains("linear_attn_config.safe_gate"));
+    // By the interval, the first three layers without experts.
+    for key in ["layer_types", "mlp_layer_types", "indexer_types"] {
+        other.as_object_mut().unwrap().shift_remove(key);
+    }
+    other["linear_attn_config"]["safe_gate"] = json!(true);
+    other["num_hidden_layers"] = json!(8);
+    let model = read(&other).unwrap();
+    let latent = |layer: usize| model.layers[layer].mixer == Mixer::Latent;
+    assert!((0..8).all(|layer| latent(layer) == (layer % 4 == 3)));
+    assert_eq!(dense_layers(&model).iter().filter(|dense| **dense).count(), 3);
+}
+
+#[test]
+fn ling_3_attends_in_the_last_layer_of_each_group() {
+    let config = with(json!({
+        "model_type": "bailing_hybrid", "intermediate_size": 96, "moe_intermediate_size": 32,
+        "num_experts": 16, "num_experts_per_token": 3, "kv_lora_rank": 32, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 12, "head_dim": 16, "layer_group_size": 3,
+    }));
+    let needed = [
+        "intermediate_size",
+        "moe_intermediate_size",
+        "num_experts",
+        "num_experts_per_token",
+        "kv_lora_rank",
+        "qk_nope_head_dim",
+        "qk_rope_head_dim",
+        "v_head_dim",
+    ];
+    let refused = [
+        ("q_lora_rank", json!(24)),
+        ("qk_rope_head_dim", json!(0)),
+        ("kda_lower_bound", json!(0)),
+        ("layer_types", json!(["linear_attention", "full_attention"])),
+        ("layer_types", json!(["linear_attention", "full_attention", "indexed_attention"])),
+        ("num_expert_group", json!(3)),
+        ("attention_bias", json!(true)),
+    ];
+    let model = check(&config, &needed, &refused);
+    let mixers: Vec<Mixer> = model.layers.iter().map(|layer| layer.mixer).collect();
+    assert_eq!(mixers, [Mixer::DeltaNet, Mixer::DeltaNet, Mixer::Latent]);
+    assert_eq!(dense_layers(&model), [true, true, false]);
+    let delta = model.delta.unwrap();
+    assert_eq!(delta.decay, DeltaDecay::BoundedChannels { bound: 5.0 });
+    let projections = Projections::Apart { low_rank: None };
+    assert_eq!((delta.decays(), delta.projections, delta.convolution_kernel), (64, projections, 4));
+    let rope = model.attention.rope;
+    assert_eq!((rope.pairs, rope.dims, rope.theta), (Pairs::Neighbours, 8, 6e6));
+    assert!(model.latent.unwrap().head_gates);
+    let groups = |count, kept| Score::Sigmoid { groups: Groups { count, kept }, scale: 2.5 };
+    assert_eq!(model.moe.router.score, groups(8, 4));
+    assert_eq!((model.max_positions, model.moe.shared_intermediate), (262_144, Some(32)));
+    let mut other = config.clone();
+    other["kda_safe_gate"] = json!(false);
+    // As transformers names them; what is published goes before.
+    other["n_group"] = json!(2);
+    other["topk_group"] = json!(1);
+    other["norm_topk_prob"] = json!(false);
+    // As transformers saves it: the first is what is rotated.
+    other["head_dim"] = json!(8);
+    other["linear_head_dim"] = json!(16);
+    let model = read(&other).unwrap();
+    assert_eq!(model.moe.router.score, groups(2, 1));
+    assert!(!model.moe.router.normalise);
+    let delta = model.delta.unwrap();
+    assert_eq!((delta.key_dim, delta.decay), (16, DeltaDecay::Channels));
+    other["num_expert_group"] = json!(4);
+    assert_eq!(read(&other).unwrap().moe.router.score, groups(4, 1));
 }

@@ -22,7 +22,7 @@ use text::sampling::SamplingOptions;
 use processor::{engine_of, file_of};
 use sequences::{bits, feed, text};
 
-const CASES: [&str; 17] = [
+const CASES: [&str; 19] = [
     "qwen35-calm-hf",
     "qwen35-hf",
     "qwen35-calm-mlx-mixed",
@@ -40,6 +40,8 @@ const CASES: [&str; 17] = [
     "dsv32-calm-hf",
     "glm5-calm-hf",
     "kimi-linear-calm-hf",
+    "glm-next-calm-hf",
+    "ling-calm-hf",
 ];
 pub(crate) const CONTEXT: usize = 640;
 /// So that rounds cross the end of a page.

@@ -16,7 +16,7 @@ use engine::model::config::ModelConfig;
 use processor::{engine_of, file_of};
 use sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [&str; 10] = [
+const CASES: [&str; 12] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
@@ -27,6 +27,8 @@ const CASES: [&str; 10] = [
     "dsv32-calm-hf",
     "glm5-calm-hf",
     "kimi-linear-calm-hf",
+    "glm-next-calm-hf",
+    "ling-calm-hf",
 ];
 const CONTEXT: usize = 640;
 /// What DeepSeek-V4's cache is rounded to; the case rotates 16 values of a row.

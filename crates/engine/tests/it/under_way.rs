@@ -14,7 +14,7 @@ use engine::stages::{Collected, Ended, Ticket};
 use crate::processor::{Sizes, engine_in, file_of};
 use crate::sequences::{alone, bits, feed, resumed, text};
 
-const CASES: [(&str, &[usize]); 9] = [
+const CASES: [(&str, &[usize]); 10] = [
     ("qwen35-calm-mlx-mixed", &[1, 3]),
     ("dsv4-calm-hf", &[2]),
     ("flash-next-calm-hf", &[1, 2]),
@@ -23,6 +23,8 @@ const CASES: [(&str, &[usize]); 9] = [
     ("dsv32-calm-hf", &[1, 2]),
     ("glm5-calm-hf", &[1]),
     ("kimi-linear-calm-hf", &[2]),
+    // Not before the layer that sees what the one before it chose.
+    ("glm-next-calm-hf", &[1, 3]),
     ("demo", &[4, 8]),
 ];
 

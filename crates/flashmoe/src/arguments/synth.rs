@@ -11,9 +11,10 @@ use kernels::format::{BlockFormat, FloatType, GlobalScale, ScaleType};
 pub(crate) struct SynthArguments {
     /// 30B-A3B, 235B-A22B, 35B-A3B, 122B-A10B, 397B-A17B, 80B-A3B (Qwen3-Next), 48B-A3B (Kimi-Linear), gpt-oss-20b,
     /// gpt-oss-120b, deepseek-v3, deepseek-v3.2, deepseek-v4-flash, kimi-k2, glm-4.5-air, glm-4.6, glm-4.7,
-    /// glm-4.7-flash, glm-5, glm-5.2, minimax-m2, flash-next, gemma-4-26b-a4b, olmoe, dots1, solar-open, hy3,
-    /// vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, tiny, tiny-next, tiny-oss, tiny-latent,
-    /// tiny-rows, tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next, tiny-gemma, tiny-kimi, or the path of a config.json
+    /// glm-4.7-flash, glm-5, glm-5.2, glm-5.3-flash, minimax-m2, flash-next, gemma-4-26b-a4b, olmoe, dots1, solar-open,
+    /// hy3, vl-30B-A3B, vl-235B-A22B, ernie-4.5-21b, ernie-4.5-300b, k-exaone, ling-3-flash, tiny, tiny-next, tiny-oss,
+    /// tiny-latent, tiny-rows, tiny-v4, tiny-glm, tiny-minimax, tiny-flash-next, tiny-gemma, tiny-kimi, tiny-glm-next,
+    /// tiny-ling, or the path of a config.json
     pub(crate) shape: String,
     /// Folder to make; it must not exist
     pub(crate) destination: PathBuf,

@@ -163,7 +163,11 @@ fn chosen(config: &ModelConfig, index: &IndexConfig) -> (&'static str, String) {
         0 => String::new(),
         others => format!(", {others} layers as the one before"),
     };
-    ("chosen rows", format!("the best {budget} by {heads} heads of {dim}{of}"))
+    let pools = match unit {
+        1 => String::new(),
+        unit => format!(" of pools of {unit} tokens"),
+    };
+    ("chosen rows", format!("the best {budget}{pools} by {heads} heads of {dim}{of}"))
 }
 
 /// Experts, the context, and what both take.

@@ -1,5 +1,5 @@
-//! Latent attention to chosen rows from end to end: every part of the indexer of DeepSeek-V3.2 and of GLM-5 changes the
-//! answer, prompts may be cut anywhere, lists of layers that contradict the tensors are refused, and GPUs refuse the
+//! Latent attention to chosen rows from end to end: every part of the indexer of DeepSeek-V3.2, GLM-5 and GLM-5.3-Flash
+//! changes the answer, prompts may be cut anywhere, lists of layers that contradict the tensors are refused, and GPUs refuse the
 //! models by the operation's name.
 
 use crate::latent::converted;
@@ -17,6 +17,8 @@ use support::{Scored, distance, flashmoe, golden, golden_copy, run};
 const CASE: &str = "dsv32-calm-hf";
 /// Where layers 2 and 3 see what layer 1 chose.
 const SHARED: &str = "glm5-calm-hf";
+/// Where pools of rows are chosen, and layer 2 sees what layer 1 chose; the others that choose are layers 1 and 4.
+const POOLED: &str = "glm-next-calm-hf";
 /// Least difference that counts: a hundred times what the cases are held to.
 const MATTERS: f64 = 1e-3;
 
@@ -39,7 +41,11 @@ fn refusal(arguments: &[&str]) -> String {
 /// of the reference has it.
 #[test]
 fn every_part_of_the_indexer_changes_the_answer() {
-    for (case, layers) in [(CASE, [0, 2]), (SHARED, [0, 1])] {
+    let rows = &["wq_b", "wk", "k_norm", "k_norm.bias", "weights_proj"][..];
+    let pools = [rows, &["gate_proj", "position_bias"]].concat();
+    for (case, layers, parts) in
+        [(CASE, [0, 2], rows), (SHARED, [0, 1], rows), (POOLED, [1, 4], &pools)]
+    {
         let (_folder, model) = golden_copy(case);
         let score = || Scored::with_ids_of(case, &model, &[]);
         let reference = score();
@@ -47,7 +53,7 @@ fn every_part_of_the_indexer_changes_the_answer() {
         let path = model.join("model.safetensors");
         let file = fs::File::options().read(true).write(true).open(path).unwrap();
         for layer in layers {
-            for part in ["wq_b", "wk", "k_norm", "k_norm.bias", "weights_proj"] {
+            for part in parts {
                 let name = format!("layers.{layer}.self_attn.indexer.{part}");
                 let extent = source.tensors[&name].weight;
                 let mut kept = vec![0; extent.length as usize];
@@ -88,9 +94,14 @@ fn every_number_changes_the_answer() {
 /// Where attention rotates halves too, what is said of the indexer is another thing than what is said of it.
 #[test]
 fn a_prompt_may_be_cut_anywhere() {
-    for case in [CASE, SHARED] {
+    for (case, chunks) in [
+        (CASE, &[1, 2, 5, 12, 13, 14, 17, 18, 33][..]),
+        (SHARED, &[1, 2, 5, 12, 13, 14, 17, 18, 33]),
+        // Around a pool of 16.
+        (POOLED, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31]),
+    ] {
         let whole = Scored::compute(case, &["--prefill-chunk", "70"]);
-        for chunk in [1, 2, 5, 12, 13, 14, 17, 18, 33] {
+        for chunk in chunks {
             let chunk = chunk.to_string();
             let found = Scored::compute(case, &["--prefill-chunk", &chunk]);
             assert!(found == whole, "{case}, chunks of {chunk}: the bits differ");
@@ -192,7 +203,7 @@ fn contradictions_are_refused_by_their_keys() {
 
 #[test]
 fn packs_give_the_bits_of_the_release() {
-    for case in [CASE, SHARED] {
+    for case in [CASE, SHARED, POOLED] {
         let model = golden().join(case).join("model");
         let folder = tempfile::tempdir().unwrap();
         let pack = folder.path().join("pack");
@@ -254,6 +265,12 @@ fn models_are_described_and_gpus_refuse_them_by_name() {
             "the best 17 by 3 heads of 20, 2 layers as the one before",
             4 * 40 * 2 + 2 * 20 * 2,
         ),
+        (
+            POOLED,
+            "the best 2 of pools of 16 tokens by 3 heads of 16, 1 layers as the one before",
+            // Keys of the indexer are one in sixteen tokens.
+            3 * 32 * 2 + 2 * 16 * 2 / 16,
+        ),
     ] {
         let model = golden().join(case).join("model");
         let model = model.to_str().unwrap();
@@ -262,10 +279,10 @@ fn models_are_described_and_gpus_refuse_them_by_name() {
         assert!(found.contains(&format!("{bytes} B in f16")), "{found}");
         let program = run(&["inspect", model, "--program"]);
         assert!(program.contains("latent attention to chosen rows"), "{program}");
-        assert_eq!(program.contains("chosen rows, as the layer before"), case == SHARED);
+        assert_eq!(program.contains("chosen rows, as the layer before"), case != CASE);
         let card = ["--machine", "ram=64G,disk=7,memory=936,vram=24G,bus=25", "--device", "cuda:0"];
         let line = refusal(&[&["plan", model][..], &card].concat());
-        let name = "do not compute latent attention to chosen rows (layer 0)";
+        let name = "latent attention to chosen rows (layer ";
         assert!(line.contains(name) && line.contains("use --device cpu"), "{line}");
     }
 }

@@ -7,7 +7,7 @@ use crate::support;
 
 use support::Scored;
 
-const CASES: [&str; 13] = [
+const CASES: [&str; 15] = [
     "qwen35-calm-mlx-mixed",
     "qwen35-hf",
     "qwen3-calm-hf",
@@ -21,6 +21,8 @@ const CASES: [&str; 13] = [
     "glm5-calm-hf",
     "glm-flash-calm-mlxlm-4bit",
     "kimi-linear-calm-hf",
+    "glm-next-calm-hf",
+    "ling-calm-hf",
 ];
 
 #[test]

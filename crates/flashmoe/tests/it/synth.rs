@@ -100,6 +100,13 @@ fn the_shapes_of_other_families_open() {
             "tiny-kimi",
             &["--layout", "native", "--experts", "q8_0", "--trunk", "bf16", "--layers", "9"],
         ),
+        (
+            "tiny-glm-next",
+            &["--layout", "native", "--experts", "fp8:128:f32", "--trunk", "fp8:128:f32"],
+        ),
+        ("tiny-glm-next", &["--experts", "4bit", "--layers", "9"]),
+        ("tiny-ling", &["--experts", "4bit"]),
+        ("tiny-ling", &["--layout", "native", "--experts", "bf16", "--trunk", "bf16"]),
         ("tiny-flash-next", &["--experts", "4bit"]),
         ("tiny-flash-next", &["--experts", "bf16", "--trunk", "bf16"]),
     ];

@@ -323,6 +323,7 @@ fn every_answer_is_that_of_a_run_without_reuse() {
         + run("gptoss-calm-mxfp4", requests / 4, seed + 2)
         + run("deepseek-calm-hf", requests / 8, seed + 3)
         + run("glm5-calm-hf", requests / 8, seed + 7)
+        + run("glm-next-calm-hf", requests / 8, seed + 8)
         + run("flash-next-calm-hf", requests / 8, seed + 5)
         + run("dsv4-calm-hf", requests / 4, seed + 4)
         + run("gemma4-calm-hf", requests / 8, seed + 6);

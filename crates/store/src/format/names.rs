@@ -19,7 +19,7 @@ pub(crate) const DECAY: &str = "linear_attn.A";
 pub(crate) const ROUTER: &str = "mlp.router";
 
 /// What follows `layers.N.` in a trunk tensor's canonical name, over all families that are read.
-const LAYER_TENSORS: [&str; 82] = [
+const LAYER_TENSORS: [&str; 84] = [
     "input_layernorm",
     "post_attention_layernorm",
     "self_attn.q_proj",
@@ -67,6 +67,9 @@ const LAYER_TENSORS: [&str; 82] = [
     "self_attn.f_b_proj",
     "self_attn.g_a_proj",
     "self_attn.g_b_proj",
+    // As Ling-3 has these two; in its latent attention the second is of heads.
+    "self_attn.f_proj",
+    "self_attn.g_proj",
     "self_attn.b_proj",
     "self_attn.A_log",
     "self_attn.A",
@@ -120,9 +123,9 @@ const GEMMA: [(&str, &str); 5] = [
     ("experts", "mlp.experts"),
 ];
 
-/// What some families and converters call parts of a mixture and convolutions, with the canonical names; the last of
-/// the mixtures are modules, whose names go on.
-const MIXTURES: [(&str, &str); 8] = [
+/// What some families and converters call parts of layers, with the canonical names; those that end with a point are
+/// modules, whose names go on.
+const MIXTURES: [(&str, &str); 19] = [
     (".mlp.router.gate", ".mlp.gate"),
     (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
@@ -132,6 +135,19 @@ const MIXTURES: [(&str, &str); 8] = [
     (".self_attn.q_conv.conv", ".self_attn.q_conv1d"),
     (".self_attn.k_conv.conv", ".self_attn.k_conv1d"),
     (".self_attn.v_conv.conv", ".self_attn.v_conv1d"),
+    // As Ling-3 has them.
+    (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".attention.dense", ".self_attn.o_proj"),
+    (".attention.", ".self_attn."),
+    // As GLM-5.3-Flash has streams and pools.
+    (".hc_attn_fn", ".attn_hc.fn"),
+    (".hc_attn_base", ".attn_hc.base"),
+    (".hc_attn_scale", ".attn_hc.gain"),
+    (".hc_ffn_fn", ".ffn_hc.fn"),
+    (".hc_ffn_base", ".ffn_hc.base"),
+    (".hc_ffn_scale", ".ffn_hc.gain"),
+    (".indexer.index_kpool_compress_gate", ".indexer.gate_proj"),
+    (".indexer.index_kpool_compress_ape", ".indexer.position_bias"),
 ];
 
 /// What a layer has that predicts further tokens, after its number.
@@ -223,6 +239,9 @@ pub(crate) fn module(name: &str) -> Cow<'_, str> {
             }
             _ => {}
         }
+    }
+    if name == "word_embeddings" {
+        return Cow::Borrowed("embed_tokens");
     }
     if let Some(name) = gemma(name) {
         return Cow::Owned(name);

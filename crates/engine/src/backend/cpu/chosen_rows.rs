@@ -1,8 +1,8 @@
 //! Latent attention to the rows that an indexer chooses, on the CPU.
 //!
 //! A token that sees no more rows than the budget attends to all, as in any other layer of latent attention. For a
-//! later one the chosen rows are gathered, in order of positions, and handed to the kernel of attention as a cache of
-//! their own. The choice follows from the token's position and the scores alone, so that neither chunks nor batches
+//! later one the rows of chosen units are gathered, in order of positions, with those behind the last complete unit, and
+//! handed to the kernel of attention as a cache of their own. The choice follows from the token's position and the scores alone, so that neither chunks nor batches
 //! change a bit. Layers without an indexer take the choice of the last one that has one, which is kept for the batch.
 
 use kernels::{AttentionExtras, BLOCK_TOKENS, KeyValueBlock};
@@ -12,12 +12,13 @@ use super::super::{PAGE_TOKENS, Register};
 use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::ops::Rotation;
-use super::state::owned_page;
+use super::state::{IndexParts, owned_page};
 use super::{CpuBackend, Span};
-use crate::model::index::{IndexConfig, IndexForm, KEY_EPSILON, RowIndexer};
+use crate::model::index::{IndexConfig, IndexForm, KEY_EPSILON, Pool, RowIndexer};
 use crate::model::latent::LatentAttention;
 use crate::model::rope::Pairs;
-use crate::sequences::key_type;
+use crate::sequences::{Part, key_type};
+use crate::weights::VectorId;
 
 /// `out = (row - mean) / sqrt(variance + epsilon) * weight + bias`
 fn layer_norm(row: &[f32], [weight, bias]: [&[f32]; 2], epsilon: f32, out: &mut [f32]) {
@@ -30,6 +31,21 @@ fn layer_norm(row: &[f32], [weight, bias]: [&[f32]; 2], epsilon: f32, out: &mut 
     }
 }
 
+/// `out` = the sum of the keys of a unit's tokens, each value weighed by the softmax over the tokens of its gates and
+/// what `places` adds to them; a token's row is its key and its gates.
+fn pool_keys<'a>(rows: impl Iterator<Item = &'a [f32]> + Clone, places: &[f32], out: &mut [f32]) {
+    let dim = out.len();
+    for (value, out) in out.iter_mut().enumerate() {
+        let gates = rows.clone().zip(places.chunks_exact(dim));
+        let gates = gates.map(|(row, place)| row[dim + value] + place[value]);
+        let most = gates.clone().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = gates.clone().map(|gate| (gate - most).exp()).sum();
+        let terms =
+            gates.zip(rows.clone()).map(|(gate, row)| (gate - most).exp() / sum * row[value]);
+        *out = terms.sum();
+    }
+}
+
 /// Copies a head so that the values of a pair that is rotated lie half the rotated values apart.
 fn part_head(pairs: Pairs, rotated: usize, from: &[f32], to: &mut [f32]) {
     pairs.part(&from[..rotated], &mut to[..rotated]);
@@ -39,6 +55,8 @@ fn part_head(pairs: Pairs, rotated: usize, from: &[f32], to: &mut [f32]) {
 fn pairs(index: &IndexConfig) -> Pairs {
     match index.form {
         IndexForm::Weighed { pairs } => pairs,
+        // Nothing is rotated.
+        IndexForm::Pooled => Pairs::Halves,
         IndexForm::Joined => unreachable!("latent rows are chosen by weighed heads"),
     }
 }
@@ -56,19 +74,33 @@ impl CpuBackend {
         if let Some(indexer) = indexer {
             self.turn_row_queries(&index, &mut choice);
             for run in 0..self.spans.len() {
-                self.append_row_keys(layer, &index, indexer, self.spans[run], &mut choice);
+                let span = self.spans[run];
+                match &indexer.pool {
+                    None => self.append_row_keys(layer, &index, indexer, span, &mut choice),
+                    Some(pool) => {
+                        let norm = indexer.key_norm;
+                        self.append_pooled_keys(layer, &index, (norm, pool), span, &mut choice);
+                        self.sequences.keep(layer, Part::Index, run);
+                    }
+                }
             }
         }
         self.run_rows(layer, weights, |it, scratch, span, tokens, first| {
             // Tokens that see all rows come first.
-            let all = (index.budget + span.first).saturating_sub(span.position);
+            let all = (index.tokens() + span.first).saturating_sub(span.position);
             let all = all.clamp(tokens.start, tokens.end);
             if tokens.start < all {
                 it.attend_all_rows(scratch, layer, span, tokens.start..all, first);
             }
             for token in all..tokens.end {
                 it.choose_rows(layer, &index, indexer.is_some(), (span, token), &mut choice);
-                it.attend_chosen_rows(scratch, &mut choice, layer, (span, token), first);
+                it.attend_chosen_rows(
+                    scratch,
+                    &mut choice,
+                    (layer, index.unit),
+                    (span, token),
+                    first,
+                );
             }
         });
         self.index = Some(choice);
@@ -116,7 +148,40 @@ impl CpuBackend {
         }
     }
 
-    /// The rows that a token of a span sees, by the layer's own scores or as the last indexer chose them.
+    /// Norms and keeps the index keys of a span with their gates, and makes those of the units that they complete.
+    fn append_pooled_keys(
+        &mut self,
+        layer: LayerId,
+        index: &IndexConfig,
+        (norm, pool): ([VectorId; 2], &Pool),
+        span: Span,
+        choice: &mut IndexScratch,
+    ) {
+        let (unit, dim) = (index.unit, index.dim);
+        let kind = key_type(self.options.kv_type).expect("a cache whose keys are floats");
+        let norm = norm.map(|id| self.weights.vector(id));
+        let places = self.weights.vector(pool.places);
+        let given = [Register::IndexValues, Register::IndexGates].map(|it| self.registers.get(it));
+        let IndexParts { layout, ring, rows, pages } = self.sequences.index(span.sequence, layer);
+        for at in 0..span.tokens {
+            let position = span.position + at;
+            let [key, gates] = given.map(|values| &values[(span.first + at) * dim..][..dim]);
+            let row = &mut rows[ring.row(position)];
+            layer_norm(key, norm, KEY_EPSILON, &mut row[..dim]);
+            row[dim..].copy_from_slice(gates);
+            if !(position + 1).is_multiple_of(unit) {
+                continue;
+            }
+            let first = position + 1 - unit;
+            let rows = &*rows;
+            pool_keys((first..=position).map(|it| &rows[ring.row(it)]), places, &mut choice.key);
+            let page = owned_page(&mut pages[first / PAGE_TOKENS]);
+            let number = first % PAGE_TOKENS / unit;
+            kind.encode(&choice.key, &mut page[layout.keys(layer.index(), number..number + 1)]);
+        }
+    }
+
+    /// The units that a token of a span sees, by the layer's own scores or as the last indexer chose them.
     fn choose_rows(
         &mut self,
         layer: LayerId,
@@ -145,7 +210,7 @@ impl CpuBackend {
         &mut self,
         scratch: &mut LatentScratch,
         choice: &mut IndexScratch,
-        layer: LayerId,
+        (layer, unit): (LayerId, usize),
         (span, token): (Span, usize),
         first: usize,
     ) {
@@ -154,18 +219,24 @@ impl CpuBackend {
         let (_, blocks) = self.sequences.blocks(span.sequence, layer, position..position + 1);
         let row = shape.kv_type.bytes_of_head(shape.head_dim);
         let [rows, _] = &mut choice.gathered;
-        for (&chosen, to) in choice.chosen.iter().zip(rows.chunks_exact_mut(row)) {
-            let (block, at) = (chosen as usize / BLOCK_TOKENS, chosen as usize % BLOCK_TOKENS);
-            to.copy_from_slice(&blocks[block].keys[at * row..(at + 1) * row]);
+        let chosen = choice.chosen.iter().map(|&it| it as usize * unit..(it as usize + 1) * unit);
+        let tail = (position + 1) / unit * unit..position + 1;
+        let mut filled = 0;
+        for positions in chosen.chain([tail]) {
+            // A unit lies in one block.
+            let (block, at) = (positions.start / BLOCK_TOKENS, positions.start % BLOCK_TOKENS);
+            let Some(block) = blocks.get(block).filter(|_| !positions.is_empty()) else { continue };
+            let to = &mut rows[filled * row..(filled + positions.len()) * row];
+            to.copy_from_slice(&block.keys[at * row..(at + positions.len()) * row]);
+            filled += positions.len();
         }
-        let bytes = choice.chosen.len().div_ceil(BLOCK_TOKENS) * shape.block_bytes();
+        let bytes = filled.div_ceil(BLOCK_TOKENS) * shape.block_bytes();
         let blocks = rows[..bytes].chunks_exact(shape.block_bytes());
         let blocks: Vec<_> =
             blocks.map(|rows| KeyValueBlock { keys: rows, values: rows }).collect();
         let (query, context) = scratch.sides(token - first..token - first + 1);
         let extras = AttentionExtras::default();
-        let last = choice.chosen.len() - 1;
-        self.compute.attention_with(&shape, extras, query, last, &blocks, context);
+        self.compute.attention_with(&shape, extras, query, filled - 1, &blocks, context);
     }
 }
 
@@ -181,6 +252,15 @@ mod tests {
         // What adds to the variance is seen where there is little.
         layer_norm(&[1e-3, -1e-3], [&[1.0; 2], &[0.0; 2]], KEY_EPSILON, &mut out);
         assert!((out[0] - 0.5f32.sqrt()).abs() < 1e-4, "{out:?}");
+    }
+
+    #[test]
+    fn keys_are_pooled_by_gates_of_each_value() {
+        let third = (1.0f32 / 3.0).ln();
+        let rows: [[f32; 4]; 2] = [[4.0, 1.0, 0.0, 90.0], [8.0, 2.0, 0.0, -90.0]];
+        let mut out = [0.0; 2];
+        pool_keys(rows.iter().map(|row| &row[..]), &[0.0, 0.0, third, 0.0], &mut out);
+        assert!((out[0] - 5.0).abs() < 1e-5 && out[1] == 1.0, "{out:?}");
     }
 
     #[test]

@@ -62,8 +62,9 @@ impl CpuBackend {
                 MatmulJob { matrix: gate, x, tokens, out: gates },
                 MatmulJob { matrix: up, x, tokens, out: ups },
             ]);
+            let (gates, ups) = (&mut scratch.gate[..inner], &mut scratch.up[..inner]);
+            dense.activation.prepare(&self.compute, None, gates, ups);
             let activated = &mut scratch.activated[..inner];
-            let (gates, ups) = (&scratch.gate[..inner], &scratch.up[..inner]);
             dense.activation.combine(&self.compute, gates, ups, activated);
             self.compute.prepare(activated, width, &[down.encoding], &mut scratch.inner);
             let out = &mut out[..inner / width * hidden];

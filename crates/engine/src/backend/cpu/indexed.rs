@@ -65,7 +65,7 @@ impl Sizes {
             units: options.context / index.unit,
             gathered: match index.form {
                 IndexForm::Joined => [side, side],
-                IndexForm::Weighed { .. } => [side, 0],
+                IndexForm::Weighed { .. } | IndexForm::Pooled => [side, 0],
             },
             choices: if config.shares_choices() { options.batch_tokens * index.budget } else { 0 },
         }
@@ -123,8 +123,7 @@ impl CpuBackend {
             self.append_keys_values(layer, span);
             self.append_index_keys(layer, &index, weights, span, &mut scratch);
             // Tokens that see all keys come first.
-            let most = index.budget * index.unit + index.unit - 1;
-            let all = most.saturating_sub(span.position).min(span.tokens);
+            let all = index.tokens().saturating_sub(span.position).min(span.tokens);
             self.attend_all(layer, span, 0..all);
             for at in all..span.tokens {
                 self.choose_units(layer, &index, span, at, &mut scratch);

@@ -141,6 +141,9 @@ impl LatentScratch {
         let RotatedBy { compute, rope, frequencies } = by;
         let Ends { heads, width, at } = ends;
         let dims = rope.dims;
+        if dims == 0 {
+            return;
+        }
         let rotated = &mut self.rotated[..positions.len() * heads * dims];
         compute.each_row(rotated, dims, |row, to| {
             rope.pairs.part(&rows[row * width + at..][..width - at], to);
@@ -209,11 +212,10 @@ impl CpuBackend {
         };
         let positions = &self.positions[first..first + count];
         scratch.rotate(rotation, rows, Ends { heads: 1, width: row, at: rank }, positions);
-        let rotated = scratch.rotated.chunks_exact(rotated);
-        for (row, rotated) in rows.chunks_exact_mut(row).zip(rotated) {
+        for (at, row) in rows.chunks_exact_mut(row).enumerate() {
             let (latent, key) = row.split_at_mut(rank);
             self.compute.rms_norm_in_place(latent, norm, epsilon);
-            key.copy_from_slice(rotated);
+            key.copy_from_slice(&scratch.rotated[at * rotated..(at + 1) * rotated]);
         }
     }
 

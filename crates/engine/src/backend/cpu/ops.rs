@@ -46,6 +46,7 @@ impl CpuBackend {
             Op::AttendCompressed(weights) => self.run_compressed(layer, weights),
             Op::AttendIndexed(weights) => self.run_indexed(layer, weights),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
+            &Op::GateHeads { x, gate } => self.gate_heads(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::Join { from, to } => self.join(from, to),
             &Op::DeltaRule { decay_rate, decay_bias, .. } => {
@@ -59,7 +60,8 @@ impl CpuBackend {
             &Op::InjectStreams { from } => self.run_inject_streams(from),
             Op::OpenStreams { site, norm } => self.run_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.run_close_streams(from),
-            Op::MergeStreams { site } => self.run_merge_streams(site),
+            Op::MergeStreams { site: Some(site) } => self.run_merge_streams(site),
+            Op::MergeStreams { site: None } => self.run_mean_of_streams(),
             Op::Mixture(mixture) => return self.run_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
         }
@@ -189,6 +191,16 @@ impl CpuBackend {
     fn sigmoid_gate(&mut self, x: Register, gate: Register) {
         let (gate, x) = self.registers.pair(gate, x);
         self.compute.scale_by_sigmoid(&mut x[..gate.len()], gate);
+    }
+
+    fn gate_heads(&mut self, x: Register, gate: Register) {
+        let latent = self.config.latent.as_ref().expect("heads of latent attention have gates");
+        let values = latent.value_dim;
+        let (gates, x) = self.registers.pair(gate, x);
+        self.compute.each_row(&mut x[..gates.len() * values], values, |head, row| {
+            let factor = 1.0 / (1.0 + (-gates[head]).exp());
+            row.iter_mut().for_each(|value| *value *= factor);
+        });
     }
 
     fn join(&mut self, from: [Register; 3], to: Register) {
@@ -344,6 +356,9 @@ impl Rotation<'_> {
         positions: &[u32],
     ) {
         let rotated = self.rope.dims;
+        if rotated == 0 {
+            return;
+        }
         compute.rope(x, heads, dim, rotated, positions, self.frequencies);
         let magnitude = self.rope.magnitude();
         if magnitude != 1.0 {

@@ -87,6 +87,16 @@ fn mix(row: &mut [f32], writes: &[f32], mix: &[f32], output: &[f32]) {
     }
 }
 
+/// The first stream of a token becomes the mean of all: their sum in order, then divided.
+fn mean(row: &mut [f32], hidden: usize) {
+    let streams = row.len() / hidden;
+    let (first, others) = row.split_at_mut(hidden);
+    for other in others.chunks_exact(hidden) {
+        first.iter_mut().zip(other).for_each(|(sum, value)| *sum += value);
+    }
+    first.iter_mut().for_each(|sum| *sum /= streams as f32);
+}
+
 impl CpuBackend {
     fn hyper(&self) -> HyperConfig {
         self.config.hyper.expect("only called for models with several streams")
@@ -163,6 +173,13 @@ impl CpuBackend {
             row[..hidden].copy_from_slice(merged);
         }
     }
+
+    /// The mean of the streams takes the place of each token's first.
+    pub(super) fn run_mean_of_streams(&mut self) {
+        let (streams, hidden) = (self.hyper().streams, self.config.hidden);
+        let residual = self.registers.get_mut(Register::Residual);
+        self.compute.each_row(residual, streams * hidden, |_, row| mean(row, hidden));
+    }
 }
 
 #[cfg(test)]
@@ -185,5 +202,12 @@ mod tests {
         let mut out = vec![0.0; hidden];
         collapse(&before, &[2.0, -1.0], &mut out);
         assert_eq!(out[3], 2.0 * before[3] - before[hidden + 3]);
+    }
+
+    #[test]
+    fn the_first_stream_becomes_the_mean() {
+        let mut row = [1.0, 2.0, 3.0, 6.0, 5.0, 1.0];
+        mean(&mut row, 2);
+        assert_eq!(row, [3.0, 3.0, 3.0, 6.0, 5.0, 1.0]);
     }
 }

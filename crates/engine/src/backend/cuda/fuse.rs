@@ -16,6 +16,7 @@ use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{ModelConfig, OutputGate};
 use crate::model::dense::Dense;
+use crate::model::index::RowIndexer;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
@@ -365,6 +366,13 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         Op::Mixture(Mixture { shared: Some(_), to: Some(_), .. }) => {
             Err(Refusal::form(op, "with a shared expert and an output of its own"))
         }
+        Op::Dense(Dense { activation: Activation::Limited { .. }, .. }) => {
+            Err(Refusal::form(op, Refusal::CLAMPED))
+        }
+        Op::MergeStreams { site: None } => Err(Refusal::form(op, Refusal::MEAN)),
+        Op::AttendRows { indexer: Some(RowIndexer { pool: Some(_), .. }), .. } => {
+            Err(Refusal::form(op, "of pools"))
+        }
         Op::Norm { .. }
         | Op::NormAdd { .. }
         | Op::NormValues { .. }
@@ -384,6 +392,7 @@ pub(super) fn serves(op: &Op) -> Result<(), Refusal> {
         | Op::NormPair { .. }
         | Op::KeepKeys
         | Op::SigmoidGate { .. }
+        | Op::GateHeads { .. }
         | Op::Convolve { .. }
         | Op::DeltaRule { .. }
         | Op::Join { .. }

@@ -87,7 +87,7 @@ impl CudaBackend {
             &Op::GatedNorm { weight, gate } => self.gated_norm(weight, gate),
             Op::OpenStreams { site, norm } => self.launch_open_streams(site, *norm),
             &Op::CloseStreams { from } => self.launch_close_streams(from),
-            Op::MergeStreams { site } => self.launch_merge_streams(site),
+            Op::MergeStreams { site: Some(site) } => self.launch_merge_streams(site),
             Op::Mixture(mixture) if self.single => return self.step_mixture(layer, None, mixture),
             Op::Mixture(mixture) => return self.chunk_mixture(layer, mixture, cancel),
             Op::Dense(dense) => self.run_dense(dense),
@@ -97,6 +97,8 @@ impl CudaBackend {
             Op::AttendRows { rows, indexer } => {
                 self.launch_attend_rows(layer, rows, indexer.as_ref());
             }
+            &Op::GateHeads { x, gate } => self.gate_heads(x, gate),
+            Op::MergeStreams { site: None } => unreachable!("refused when the model is loaded"),
             &Op::Join { from, to } => self.join(from, to),
             Op::GatherRows { .. } => return self.launch_gather_rows(layer),
             Op::MixNgrams(weights) => self.launch_mix_ngrams(layer, weights),
@@ -196,6 +198,15 @@ impl CudaBackend {
             let [queries, all_keys, values] = from.map(|register| this.register(register));
             let parts = [(queries, keys), (all_keys, keys), (values, delta.value_width())];
             launch::join_rows(&this.stream, this.tokens, parts, this.register(to))
+        });
+    }
+
+    /// Each head of latent attention times the sigmoid of its gate.
+    fn gate_heads(&mut self, x: Register, gate: Register) {
+        self.run(|this| {
+            let (x, gate) = (this.register(x), this.register(gate));
+            let Some(latent) = &this.config.latent else { return Ok(()) };
+            launch::gate_heads(&this.stream, latent.value_dim, x, gate)
         });
     }
 

@@ -16,6 +16,7 @@ use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
+use crate::model::dense::Dense;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
@@ -231,6 +232,9 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::Attend { .. } if layer.window != layer.kept_window() => {
             Err(Refusal::form(op, "over a sliding window of so many tokens"))
         }
+        Op::Dense(Dense { activation: Activation::Limited { .. }, .. }) => {
+            Err(Refusal::form(op, Refusal::CLAMPED))
+        }
         Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
         Op::Norm { .. }
         | Op::NormRow { .. }
@@ -252,13 +256,12 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::DeltaRule { decay: DeltaDecay::Heads | DeltaDecay::Channels, .. }
         | Op::Dense(_)
         | Op::GatedNorm { .. } => Ok(()),
-        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. } => {
-            Err(Refusal::form(op, "with bounded decays"))
-        }
-        Op::GroupedLinear { .. }
+        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. }
+        | Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
         | Op::AttendRows { .. }
+        | Op::GateHeads { .. }
         | Op::GatherRows { .. }
         | Op::NormPair { .. }
         | Op::KeepKeys
@@ -298,7 +301,7 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
         }
     }
     if matches!(moe.activation, Activation::Limited { .. }) {
-        return Err("with clamped inputs of activations");
+        return Err(Refusal::CLAMPED);
     }
     let biased_logits = moe.router.bias && moe.router.score == Score::Softmax;
     if mixture.shared.is_some() && (biased_logits || moe.biases || clamped) {

@@ -116,6 +116,7 @@ impl GpuBackend {
             | Op::InjectStreams { .. }
             | Op::OpenStreams { .. }
             | Op::CloseStreams { .. }
+            | Op::GateHeads { .. }
             | Op::MergeStreams { .. }
             | Op::Mixture(_)
             | Op::Dense(_) => unreachable!("{}: refused when the model was loaded", op.name()),

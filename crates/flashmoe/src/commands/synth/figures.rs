@@ -12,7 +12,7 @@ use super::shape::{named, resolve};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 
 /// Every shape of a release, and how its experts and its other matrices are published.
-const RELEASES: [(&str, &str, &str); 30] = [
+const RELEASES: [(&str, &str, &str); 32] = [
     ("35B-A3B", "bf16", "bf16"),
     ("122B-A10B", "bf16", "bf16"),
     ("397B-A17B", "bf16", "bf16"),
@@ -26,6 +26,7 @@ const RELEASES: [(&str, &str, &str); 30] = [
     ("deepseek-v3.2", "fp8:128:f32", "fp8:128:f32"),
     ("glm-5", "bf16", "bf16"),
     ("glm-5.2", "bf16", "bf16"),
+    ("glm-5.3-flash", "fp8:128:f32", "fp8:128:f32"),
     ("kimi-k2", "int4", "bf16"),
     ("glm-4.7-flash", "bf16", "bf16"),
     ("glm-4.6", "bf16", "bf16"),
@@ -43,6 +44,7 @@ const RELEASES: [(&str, &str, &str); 30] = [
     ("ernie-4.5-300b", "bf16", "bf16"),
     ("k-exaone", "bf16", "bf16"),
     ("gemma-4-26b-a4b", "bf16", "bf16"),
+    ("ling-3-flash", "bf16", "bf16"),
 ];
 
 fn config(name: &str) -> ModelConfig {
@@ -178,10 +180,14 @@ fn a_token_takes_what_its_caches_are_made_of() {
         ("glm-4.7-flash", 47 * 576 * 2),
         // The same in every fourth layer and in the last; the others have a state.
         ("48B-A3B", 7 * 576 * 2),
+        // The last of six layers.
+        ("ling-3-flash", 7 * 576 * 2),
         // Latents, and a key of the indexer: in every layer, or in the first three and then in one of four.
         ("deepseek-v3.2", 61 * (576 + 128) * 2),
         ("glm-5", 78 * (576 + 128) * 2),
         ("glm-5.2", (78 * 576 + 21 * 128) * 2),
+        // Latents alone, and a key of the indexer for sixteen tokens, in one layer of four.
+        ("glm-5.3-flash", 11 * (512 * 2 + 128 * 2 / 16)),
         // A row and a key of the indexer for four tokens in 21 layers, a row for 128 in 20.
         ("deepseek-v4-flash", 21 * (512 + 128) * 2 / 4 + 20 * 512 * 2 / 128),
     ] {

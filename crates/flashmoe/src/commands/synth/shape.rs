@@ -14,7 +14,7 @@ use store::format::{Configuration, Element, Projection, ProjectionShape};
 use store::synthetic::{GeneratedExperts, GeneratedModel, GeneratedTensor, Owner};
 
 use super::values::Values;
-use super::{deepseek_v4, flash_next, gemma4, kimi_linear, latent, plain, sigmoid};
+use super::{deepseek_v4, flash_next, gemma4, glm_next, kimi_linear, latent, ling, plain, sigmoid};
 use crate::arguments::{LayoutChoice, StoredAs, SynthArguments};
 use crate::failure::Failure;
 
@@ -105,6 +105,7 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "glm-4.7-flash" => latent::glm_flash(),
         "glm-5" => latent::glm_5(),
         "glm-5.2" => latent::glm_52(),
+        "glm-5.3-flash" => glm_next::released(),
         "glm-4.5-air" => sigmoid::air(),
         "glm-4.6" | "glm-4.7" => sigmoid::large(),
         "minimax-m2" => sigmoid::m2(),
@@ -118,7 +119,10 @@ pub(super) fn named(name: &str) -> Option<Value> {
         "hy3" => plain::hy3(),
         "solar-open" => plain::solar_open(),
         "tiny-kimi" => kimi_linear::tiny(),
+        "ling-3-flash" => ling::released(),
+        "tiny-ling" => ling::tiny(),
         "tiny-glm" => sigmoid::tiny_glm(),
+        "tiny-glm-next" => glm_next::tiny(),
         "tiny-minimax" => sigmoid::tiny_minimax(),
         "tiny-latent" => latent::tiny(),
         "tiny-rows" => latent::tiny_rows(),

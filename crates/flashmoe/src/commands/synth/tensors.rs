@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use engine::model::config::{
-    AttentionConfig, DeltaConfig, Family, FeedForward, LatentConfig, Mixer, ModelConfig, Sees,
-    Values,
+    AttentionConfig, DeltaConfig, Family, FeedForward, LatentConfig, Mixer, ModelConfig,
+    Projections, Sees, Values,
 };
+use engine::model::hyper_connections::Merge;
+use engine::model::index::IndexForm;
 use engine::model::router::Score;
 use kernels::format::{Encoding, FloatType};
 use store::format::deepseek_v4::TABLE;
@@ -70,7 +72,7 @@ pub(super) fn of(model: &ModelConfig, arguments: &SynthArguments) -> Result<Vec<
     if model.head {
         head::tensors(model, stored, &mut add);
     }
-    if let Some(hyper) = &model.hyper {
+    if let Some(hyper) = model.hyper.as_ref().filter(|it| it.merge == Merge::Weighed) {
         deepseek_v4::site(hyper, hidden, "hc_head", [hyper.streams, 1], &mut add);
     }
     match &model.gated {
@@ -114,6 +116,10 @@ fn layer(model: &ModelConfig, layer: usize, stored: Stored, add: &mut Add<'_>) {
                 add(name("k_norm"), &[index.dim], stored.plain);
                 add(name("k_norm.bias"), &[index.dim], stored.plain);
                 add(name("weights_proj"), &[index.heads, hidden], stored.plain);
+                if index.form == IndexForm::Pooled {
+                    add(name("gate_proj"), &[index.dim, hidden], stored.plain);
+                    add(name("position_bias"), &[index.unit, index.dim], stored.plain);
+                }
             }
         }
         (Mixer::DeltaNet, Some(delta), _) => delta_rule(model, delta, stored, &name, add),
@@ -161,6 +167,9 @@ fn latent_attention(
     add(name("self_attn.kv_b_proj"), &[both, latent.rank], stored.matrices);
     let values = heads * latent.value_dim;
     add(name("self_attn.o_proj"), &[hidden, values], stored.matrices);
+    if latent.head_gates {
+        add(name("self_attn.g_proj"), &[heads, hidden], stored.matrices);
+    }
 }
 
 /// A layer of the delta rule.
@@ -173,8 +182,8 @@ fn delta_rule(
 ) {
     let hidden = model.hidden;
     let (heads, width) = (delta.value_heads, delta.value_width());
-    if let Some(rank) = delta.low_rank {
-        return delta_apart(hidden, (delta, rank), stored, name, add);
+    if let Projections::Apart { low_rank } = delta.projections {
+        return delta_apart(hidden, (delta, low_rank), stored, name, add);
     }
     let taps = [delta.channels(), delta.convolution_kernel];
     let rates = Encoding::Float(FloatType::F32);
@@ -192,10 +201,11 @@ fn delta_rule(
     add(name("linear_attn.out_proj"), &[hidden, width], stored.matrices);
 }
 
-/// A layer of the delta rule whose queries, keys and values have matrices of their own, and decays and gates two each.
+/// A layer of the delta rule whose queries, keys and values have matrices of their own, and decays and gates one each or
+/// two.
 fn delta_apart(
     hidden: usize,
-    (delta, rank): (&DeltaConfig, usize),
+    (delta, low_rank): (&DeltaConfig, Option<usize>),
     stored: Stored,
     name: &dyn Fn(&str) -> String,
     add: &mut Add<'_>,
@@ -207,6 +217,10 @@ fn delta_apart(
         add(name(&format!("{part}_conv1d")), &[rows, delta.convolution_kernel], stored.plain);
     }
     for (part, rows) in [("f", delta.decays()), ("g", width)] {
+        let Some(rank) = low_rank else {
+            add(name(&format!("{part}_proj")), &[rows, hidden], stored.matrices);
+            continue;
+        };
         add(name(&format!("{part}_a_proj")), &[rank, hidden], stored.matrices);
         add(name(&format!("{part}_b_proj")), &[rows, rank], stored.matrices);
     }

@@ -23,6 +23,8 @@ pub enum Family {
     DeepseekV32,
     /// GLM-5 to GLM-5.3: the parts of DeepSeek-V3.2; some layers see what an earlier one chose.
     GlmMoeDsa,
+    /// GLM-5.3-Flash: the delta rule of Kimi-Linear, latent attention to chosen pools of rows, streams of DeepSeek-V4.
+    Glm5Next,
     /// Kimi-K2: the parts of DeepSeek-V3.
     KimiK2,
     /// GLM-4.5 to GLM-4.7: plain attention, the router and the dense layers of DeepSeek-V3.
@@ -49,6 +51,8 @@ pub enum Family {
     Gemma4,
     /// Kimi-Linear: the delta rule with decays by channel, latent attention without rotation, DeepSeek-V3's router.
     KimiLinear,
+    /// Ling-3: the delta rule of Kimi-Linear, latent attention with a gate of each head, DeepSeek-V3's router.
+    BailingHybrid,
     /// Qwen3.8-Flash-Next: gated residual streams, the delta rule, attention to chosen keys, rows of hashed n-grams.
     Qwen4Exp,
 }
@@ -87,7 +91,7 @@ const ERNIE: ExpertKeys = ExpertKeys {
     width: &keys::MOE_INTERMEDIATE_SIZE,
     shared: &keys::MOE_NUM_SHARED_EXPERTS,
 };
-/// As Kimi-Linear has them.
+/// As Kimi-Linear and Ling-3 have them.
 const KIMI_LINEAR: ExpertKeys = ExpertKeys {
     per_token: &keys::NUM_EXPERTS_PER_TOKEN,
     shared: &keys::NUM_SHARED_EXPERTS,
@@ -111,7 +115,7 @@ struct Row {
     experts: ExpertKeys,
 }
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 24] = [
     Row {
         family: Family::Qwen35Moe,
         name: "Qwen3.5-MoE",
@@ -165,6 +169,13 @@ const ROWS: [Row; 22] = [
         family: Family::GlmMoeDsa,
         name: "GLM-5",
         model_types: &["glm_moe_dsa"],
+        zero_centred_norms: false,
+        experts: DEEPSEEK,
+    },
+    Row {
+        family: Family::Glm5Next,
+        name: "GLM-5.3-Flash",
+        model_types: &["glm5_next", "glm5_next_text"],
         zero_centred_norms: false,
         experts: DEEPSEEK,
     },
@@ -260,6 +271,13 @@ const ROWS: [Row; 22] = [
         experts: KIMI_LINEAR,
     },
     Row {
+        family: Family::BailingHybrid,
+        name: "Ling-3",
+        model_types: &["bailing_hybrid"],
+        zero_centred_norms: false,
+        experts: KIMI_LINEAR,
+    },
+    Row {
         family: Family::Gemma4,
         name: "Gemma-4",
         model_types: &["gemma4", "gemma4_text"],
@@ -272,10 +290,10 @@ const ROWS: [Row; 22] = [
 pub(super) const SUPPORTED: &str = "supported families: qwen3_5_moe (Qwen3.5-MoE, Qwen3.6-MoE), \
      qwen3_moe (Qwen3-MoE), qwen3_next (Qwen3-Next), gpt_oss (gpt-oss), \
      deepseek_v3 (DeepSeek-V3), deepseek_v32 (DeepSeek-V3.2), deepseek_v4 (DeepSeek-V4), kimi_k2 (Kimi-K2), \
-     glm4_moe (GLM-4.5 to 4.7), glm4_moe_lite (GLM-4.7-Flash), glm_moe_dsa (GLM-5 to 5.3), \
+     glm4_moe (GLM-4.5 to 4.7), glm4_moe_lite (GLM-4.7-Flash), glm_moe_dsa (GLM-5 to 5.3), glm5_next (GLM-5.3-Flash), \
      minimax_m2 (MiniMax-M2), qwen4_exp (Qwen3.8-Flash-Next), gemma4 (Gemma-4), olmoe (OLMoE), \
      dots1 (dots.llm1), solar_open (Solar-Open), hy_v3 (Hy3), qwen3_vl_moe (Qwen3-VL-MoE), \
-     ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE), kimi_linear (Kimi-Linear)";
+     ernie4_5_moe (ERNIE 4.5), exaone_moe (K-EXAONE), kimi_linear (Kimi-Linear), bailing_hybrid (Ling-3)";
 
 /// Names that users know of families that are not computed.
 const OTHERS: [(&str, &str); 5] = [

@@ -13,8 +13,8 @@ use super::kind::{
     Sizes, Text, Tokens,
 };
 use super::shared_defaults::{
-    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, NO_DENSE, ONE_DENSE,
-    ONE_SHARED, OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
+    CHOSEN_ROWS, CONTEXT_128K, DEEPSEEK, DELTA, EPSILON_5, EPSILON_6, GEMMA, LING, NO_DENSE,
+    ONE_DENSE, ONE_SHARED, OTHERS, SCALED, THETA_4, UNGROUPED, UNSCALED, UNTIED, WHOLE_HEADS,
 };
 
 macro_rules! keys {
@@ -118,10 +118,11 @@ keys! {
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
     NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear], "1")]), Size(0..=64),
+        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear, Family::BailingHybrid], "1")]), Size(0..=64),
         "the same, as Hy3, K-EXAONE and Kimi-Linear have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (ONE_DENSE, "1"), (NO_DENSE, "0")]), Size(0..=1024),
+        Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (LING, "2"), (ONE_DENSE, "1"), (NO_DENSE, "0")]),
+        Size(0..=1024),
         "layers without experts, the first ones.";
     MOE_LAYER_FREQ: Only = "moe_layer_freq", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), Only(1),
@@ -133,10 +134,10 @@ keys! {
         Absent::Is("0"), Size(0..=64),
         "layers after the last that predict further tokens, used for drafts where they are computed.";
     N_GROUP: Size = "n_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "8"), (UNGROUPED, "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "8"), (LING, "8"), (UNGROUPED, "1")]), Size(1..=1024),
         "groups of experts.";
     TOPK_GROUP: Size = "topk_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(DEEPSEEK, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
+        Absent::In(&[(DEEPSEEK, "4"), (LING, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
     NUM_EXPERT_GROUP: Size = "num_expert_group", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[(&[Family::KimiLinear], "1")]), Size(1..=1024),
@@ -156,7 +157,7 @@ keys! {
     ROUTED_SCALING_FACTOR: Number = "routed_scaling_factor", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[
             (DEEPSEEK, "2.5"),
-            (&[Family::GlmMoeDsa, Family::ExaoneMoe], "2.5"),
+            (&[Family::GlmMoeDsa, Family::Glm5Next, Family::ExaoneMoe, Family::BailingHybrid], "2.5"),
             (&[Family::Glm4Moe, Family::Dots1, Family::SolarOpen], "1.0"),
             (&[Family::Glm4MoeLite], "1.8"),
             (&[Family::DeepseekV4], "1.5"),
@@ -180,7 +181,7 @@ keys! {
         Absent::Refused, Size(1..=4096),
         "values of a head's key that are not rotated.";
     QK_ROPE_HEAD_DIM: Size = "qk_rope_head_dim", Place::Text, Null::Refused, Effect::Answer,
-        Absent::Refused, Size(2..=128),
+        Absent::In(&[(&[Family::Glm5Next], "0")]), Size(0..=128),
         "values of the rotated key that heads share; in DeepSeek-V4 no tensor says how many are rotated.";
     V_HEAD_DIM: Size = "v_head_dim", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Size(1..=4096),
@@ -270,9 +271,10 @@ keys! {
             (DELTA, "256"),
             (&[Family::MinimaxM2, Family::SolarOpen, Family::HyV3], "128"),
             (GEMMA, "256"),
+            (LING, "128"),
         ]),
-        Size(2..=4096),
-        "values of a head; elsewhere hidden_size / num_attention_heads if absent.";
+        Size(0..=4096),
+        "values of a head, in GLM-5.3-Flash those that are rotated, none; elsewhere hidden_size / num_attention_heads if absent.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("true"), Flag,
         "whether queries carry a gate.";
@@ -310,7 +312,7 @@ keys! {
         Absent::In(&[(&[Family::GptOss], "1.702")]), Number(1e-3..=1e3),
         "factor of the gate within the sigmoid of an expert.";
     SWIGLU_LIMIT: Number = "swiglu_limit", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::GptOss], "7.0"), (&[Family::DeepseekV4], "10.0")]), Number(1e-3..=1e6),
+        Absent::In(&[(&[Family::GptOss], "7.0"), (&[Family::DeepseekV4, Family::Glm5Next], "10.0")]), Number(1e-3..=1e6),
         "what gates and inputs of an expert are clamped to.";
     RMS_NORM_EPS: Number = "rms_norm_eps", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[(EPSILON_5, "1e-5"), (EPSILON_6, "1e-6")]), Number(EPSILON_MIN..=1.0),
@@ -344,9 +346,27 @@ keys! {
         "values of its heads, and of the rows from which decays and gates are made.";
     SHORT_CONV_KERNEL_SIZE: Size = "short_conv_kernel_size", Place::Linear, Null::Refused, Effect::Tensors,
         Absent::In(&[(&[Family::KimiLinear], "4")]), Size(2..=8), "taps of its convolutions.";
-    GATE_LOWER_BOUND: Nothing = "gate_lower_bound", Place::Linear, Null::Absent, Effect::Tensors,
-        Absent::Means("as the only one that is supported"), Nothing,
+    GATE_LOWER_BOUND: Number = "gate_lower_bound", Place::Linear, Null::Absent, Effect::Answer,
+        Absent::Means("not bounded in Kimi-Linear, in GLM-5.3-Flash as linear_lower_bound"), Number(-20.0..=-0.01),
         "the least logarithm of a decay, where decays are bounded.";
+    SAFE_GATE: On = "safe_gate", Place::Linear, Null::Refused, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether decays are bounded.";
+    LINEAR_NUM_HEADS: Size = "linear_num_heads", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=1024), "heads of the delta rule, as transformers saves GLM-5.3-Flash.";
+    LINEAR_HEAD_WIDTH: Size = "linear_head_dim", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Refused, Size(1..=256), "values of its heads there.";
+    LINEAR_LOWER_BOUND: Number = "linear_lower_bound", Place::Text, Null::Unread, Effect::Answer,
+        Absent::In(&[(&[Family::Glm5Next], "-5.0")]), Number(-20.0..=-0.01), "as gate_lower_bound there.";
+    KDA_SAFE_GATE: Flag = "kda_safe_gate", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(LING, "true")]), Flag, "whether decays of Ling-3 are bounded.";
+    KDA_LOWER_BOUND: Number = "kda_lower_bound", Place::Text, Null::Refused, Effect::Answer,
+        Absent::In(&[(LING, "-5.0")]), Number(-20.0..=-0.01), "as gate_lower_bound, in Ling-3.";
+    SHORT_CONV_TAPS: Size = "short_conv_kernel_size", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(LING, "4")]), Size(2..=8), "taps of its convolutions.";
+    LAYER_GROUP_SIZE: Size = "layer_group_size", Place::Text, Null::Refused, Effect::Tensors,
+        Absent::In(&[(LING, "6")]), Size(1..=1024),
+        "every so many layers of Ling-3 attends, where `layer_types` is absent.";
     MLA_USE_NOPE: On = "mla_use_nope", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), On,
         "whether latent attention of Kimi-Linear leaves queries and keys unrotated.";
@@ -368,6 +388,12 @@ keys! {
     INDEX_TOPK: Size = "index_topk", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(1..=1 << 20),
         "rows that a token sees at most.";
+    INDEX_KPOOL: Size = "index_kpool", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::In(&[(&[Family::Glm5Next], "16")]), Size(2..=256),
+        "tokens of a pool of rows, which are seen together.";
+    INDEX_KPOOL_TAIL: On = "index_kpool_always_select_tail", Place::Text, Null::Unread, Effect::Tensors,
+        Absent::Means("as the only one that is supported"), On,
+        "whether tokens behind the last complete pool are always seen.";
     INDEXER_TYPES: ListOf = "indexer_types", Place::Text, Null::Absent, Effect::Tensors,
         Absent::Means("as index_topk_pattern"), ListOf(&["full", "shared"]),
         "which layers choose rows, and which see what the one before them does.";
@@ -517,6 +543,7 @@ keys! {
             (THETA_4, "1e4"),
             (&[Family::GptOss], "150000"),
             (&[Family::MinimaxM2], "5e6"),
+            (LING, "6e6"),
             (&[Family::SolarOpen], "1e6"),
             (&[Family::HyV3], "11158840"),
             (&[Family::Qwen3VlMoe, Family::Ernie45Moe], "500000"),
@@ -561,9 +588,9 @@ keys! {
             (CONTEXT_128K, "131072"),
             (GEMMA, "131072"),
             (&[Family::Glm4MoeLite, Family::GlmMoeDsa], "202752"),
-            (&[Family::DeepseekV4, Family::KimiLinear], "1048576"),
+            (&[Family::DeepseekV4, Family::KimiLinear, Family::Glm5Next], "1048576"),
             (&[Family::MinimaxM2], "196608"),
-            (&[Family::Qwen35Moe], "262144"),
+            (&[Family::Qwen35Moe, Family::BailingHybrid], "262144"),
             (&[Family::Qwen3Moe, Family::Qwen3Next], "32768"),
         ]),
         Size(1..=1 << 30),

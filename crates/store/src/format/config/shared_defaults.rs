@@ -5,12 +5,14 @@ use super::Family;
 /// Families of latent attention as DeepSeek-V3 is published.
 pub(super) const DEEPSEEK: &[Family] = &[Family::DeepseekV3, Family::KimiK2, Family::DeepseekV32];
 /// Families in which an indexer chooses latent rows.
-pub(super) const CHOSEN_ROWS: &[Family] = &[Family::DeepseekV32, Family::GlmMoeDsa];
+pub(super) const CHOSEN_ROWS: &[Family] =
+    &[Family::DeepseekV32, Family::GlmMoeDsa, Family::Glm5Next];
 /// Families of the same router, whose experts are in no groups.
 pub(super) const UNGROUPED: &[Family] = &[
     Family::Glm4Moe,
     Family::Glm4MoeLite,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::Dots1,
     Family::SolarOpen,
     Family::ExaoneMoe,
@@ -24,6 +26,7 @@ pub(super) const NO_DENSE: &[Family] = &[Family::Dots1, Family::SolarOpen];
 pub(super) const ONE_SHARED: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::DeepseekV4,
     Family::KimiK2,
@@ -37,6 +40,7 @@ pub(super) const DELTA: &[Family] = &[Family::Qwen35Moe, Family::Qwen3Next];
 pub(super) const SCALED: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -46,6 +50,7 @@ pub(super) const SCALED: &[Family] = &[
     Family::SolarOpen,
     Family::Qwen3VlMoe,
     Family::ExaoneMoe,
+    Family::BailingHybrid,
 ];
 /// Families whose chosen experts keep their weights.
 pub(super) const UNSCALED: &[Family] = &[Family::Qwen3Moe, Family::Olmoe, Family::Dots1];
@@ -67,6 +72,8 @@ pub(super) const WHOLE_HEADS: &[Family] = &[
     Family::Ernie45Moe,
     Family::ExaoneMoe,
 ];
+/// Ling-3.
+pub(super) const LING: &[Family] = &[Family::BailingHybrid];
 /// Families with Gemma-4's parts.
 pub(super) const GEMMA: &[Family] = &[Family::Gemma4];
 /// Families whose rotation has the base 1e4.
@@ -87,6 +94,7 @@ pub(super) const THETA_4: &[Family] = &[
 /// Families whose norms add 1e-5.
 pub(super) const EPSILON_5: &[Family] = &[
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::Glm4Moe,
     Family::Glm4MoeLite,
     Family::GptOss,
@@ -110,11 +118,13 @@ pub(super) const EPSILON_6: &[Family] = &[
     Family::Dots1,
     Family::Qwen3VlMoe,
     Family::Gemma4,
+    Family::BailingHybrid,
 ];
 /// Families but gpt-oss.
 pub(super) const OTHERS: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -134,6 +144,7 @@ pub(super) const OTHERS: &[Family] = &[
     Family::Qwen4Exp,
     Family::Gemma4,
     Family::KimiLinear,
+    Family::BailingHybrid,
 ];
 /// Families trained on 131,072 tokens.
 pub(super) const CONTEXT_128K: &[Family] =
@@ -142,6 +153,7 @@ pub(super) const CONTEXT_128K: &[Family] =
 pub(super) const UNTIED: &[Family] = &[
     Family::DeepseekV32,
     Family::GlmMoeDsa,
+    Family::Glm5Next,
     Family::DeepseekV3,
     Family::KimiK2,
     Family::Glm4Moe,
@@ -161,4 +173,5 @@ pub(super) const UNTIED: &[Family] = &[
     Family::ExaoneMoe,
     Family::Qwen4Exp,
     Family::KimiLinear,
+    Family::BailingHybrid,
 ];

@@ -273,6 +273,11 @@ impl SequenceLayout {
         }
     }
 
+    /// Bytes of the keys, or values, of one place and layer whose window is rows from a base on.
+    pub(crate) fn window_place_bytes(&self) -> usize {
+        self.window_rows().map_or(0, |rows| rows.place() * self.window_row)
+    }
+
     /// Where rows of tokens lie in a page.
     pub(crate) fn page_rows(&self) -> &Arc<PageRows> {
         &self.rows

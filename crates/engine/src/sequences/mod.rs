@@ -12,6 +12,7 @@ mod copies;
 mod held_pages;
 mod layout;
 mod page_rows;
+mod placement;
 mod pool;
 mod port;
 mod rounds;
@@ -30,6 +31,7 @@ pub(crate) use self::compressed_layout::{CompressedLayout, key_type};
 pub(crate) use self::copies::Marks;
 use self::held_pages::HeldPages;
 pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
+pub(crate) use self::placement::{LayerRows, PlaceBuffer, Placed, Placement, RowPlaces};
 use self::pool::{Made, Pool};
 pub(crate) use self::port::{Memory, Region, StateMemory};
 use self::rounds::Round;
@@ -38,7 +40,7 @@ use self::snapshot::Page;
 pub(crate) use self::snapshot::{BlankPart, Distant, Held, SharedPage, SnapshotShare};
 pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, SnapshotPart, Suspended};
 pub(crate) use self::view::SequencesView;
-pub(crate) use self::window_rows::WindowRows;
+pub(crate) use self::window_rows::{WindowRun, WindowSizes};
 use crate::EngineError;
 
 /// A sequence known to a backend.
@@ -101,6 +103,15 @@ pub(crate) struct Limits {
     pub(crate) stocked: bool,
     /// [`StateMemory::shares_pages`].
     pub(crate) shares_pages: bool,
+}
+
+impl Limits {
+    /// For `sequences` of up to `context` tokens, and so many pages and states of snapshots, where places have rows of
+    /// their own.
+    pub(crate) fn new(sequences: usize, context: usize, [pages, snapshots]: [usize; 2]) -> Self {
+        let (ahead, stocked, shares_pages) = (false, false, false);
+        Self { sequences, context, pages, snapshots, ahead, stocked, shares_pages }
+    }
 }
 
 /// What is known of a place.

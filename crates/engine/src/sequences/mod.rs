@@ -7,6 +7,7 @@
 //! Every batch ends with all of its tokens ([`Sequences::commit`]) or its sequences are undefined. Of a round of an
 //! answer the first tokens alone may be kept afterwards ([`rounds`]).
 
+mod blocks;
 mod compressed_layout;
 mod copies;
 mod held_pages;
@@ -27,13 +28,15 @@ mod window_rows;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use self::blocks::owned_page;
 pub(crate) use self::compressed_layout::{CompressedLayout, key_type};
 pub(crate) use self::copies::Marks;
 use self::held_pages::HeldPages;
 pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
+pub(crate) use self::page_rows::{PagePart, page_parts};
 pub(crate) use self::placement::{LayerRows, PlaceBuffer, Placed, Placement, RowPlaces};
 use self::pool::{Made, Pool};
-pub(crate) use self::port::{Memory, Region, StateMemory};
+pub(crate) use self::port::{Memory, Region, StateMemory, cut, cut_mut};
 use self::rounds::Round;
 pub(crate) use self::side_layout::{Ring, SideLayout};
 use self::snapshot::Page;
@@ -101,7 +104,8 @@ pub(crate) struct Limits {
     /// Whether some are made before they are needed, of pages that are there: a device's copy to fresh memory waits for
     /// each page, 57 ms for 63 MiB instead of 4.8 (H200).
     pub(crate) stocked: bool,
-    /// [`StateMemory::shares_pages`].
+    /// True where pages of keys and values are the process's own and are read in place: sequences and snapshots share
+    /// them, and there are no [`Memory::Rows`], [`Memory::Pages`] and [`Memory::IndexPages`].
     pub(crate) shares_pages: bool,
 }
 

@@ -16,11 +16,15 @@ const CONTEXT: usize = 3 * PAGE_TOKENS;
 
 /// The layout of a golden case on a GPU.
 fn layout(case: &str) -> Arc<SequenceLayout> {
+    layout_in(RowForm::Rows, case)
+}
+
+fn layout_in(form: RowForm, case: &str) -> Arc<SequenceLayout> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
     let checkpoint = store::format::open(&folder.join("model")).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let layers = 0..config.layers.len();
-    Arc::new(SequenceLayout::of_layers(&config, &layers, KvType::F16, RowForm::Rows))
+    Arc::new(SequenceLayout::of_layers(&config, &layers, KvType::F16, form))
 }
 
 /// Memory whose content nobody has written: a buffer of a kind for all places.
@@ -59,10 +63,6 @@ impl Device {
 
 impl StateMemory for Device {
     type Error = Infallible;
-
-    fn shares_pages(&self) -> bool {
-        false
-    }
 
     fn read(&mut self, from: &[Region], mut to: &mut [u8]) -> Result<(), Infallible> {
         for region in from {
@@ -501,4 +501,45 @@ fn places_fill_their_buffers_and_regions_that_follow_each_other_are_one() {
         assert_eq!(joined.iter().map(|it| it.bytes).sum::<usize>(), bytes);
     }
     assert_eq!(kinds.len(), 8, "every kind of buffer is met");
+}
+
+/// Rows are numbered as they are written: each token finds all that it sees, in pages and in rings.
+#[test]
+fn rows_in_blocks_are_found_where_they_were_written() {
+    let layout = layout_in(RowForm::Blocks, "gptoss-calm-mxfp4");
+    let limits = Limits { shares_pages: true, ..Limits::new(1, CONTEXT, [8, 0]) };
+    let mut sequences = Sequences::new(Arc::clone(&layout), limits);
+    let (sequence, mut state) = (SequenceId(0), vec![0.0; layout.state_values()]);
+    let layers = || (0..layout.layers() as u16).map(LayerId);
+    let windows = layers().filter(|layer| layout.kept(*layer) == Kept::Window).count();
+    assert!(windows > 0 && windows < layout.layers(), "both kinds of layers");
+    let (mut length, most) = (0, layers().map(|layer| sequences.part_tokens(layer)).min().unwrap());
+    for tokens in [1, 100, most, 3, most, 60] {
+        sequences.places[0].length = Some(length);
+        sequences.begin(&[Run { sequence, tokens: &vec![7; tokens] }]).unwrap();
+        for layer in layers() {
+            for PagePart { page, first, tokens } in page_parts(length, tokens) {
+                let block = sequences.block_mut(&mut state, sequence, layer, page);
+                let (keys, values) = block.split_at_mut(block.len() / 2);
+                for (row, at) in (first..).zip(tokens) {
+                    let word = ((length + at) as u32).to_le_bytes();
+                    keys[4 * row..][..4].copy_from_slice(&word);
+                    values[4 * row..][..4].copy_from_slice(&word.map(|byte| !byte));
+                }
+            }
+            for position in length..length + tokens {
+                let (begin, seen) =
+                    sequences.blocks(&state, sequence, layer, position..position + 1);
+                let window = layout.ring(layer).map_or(usize::MAX, |_| 4);
+                for row in (position + 1).saturating_sub(window)..=position {
+                    let (block, at) = ((row - begin) / PAGE_TOKENS, 4 * (row % PAGE_TOKENS));
+                    let word = (row as u32).to_le_bytes();
+                    assert_eq!(seen[block].keys[at..at + 4], word, "{layer:?}: {row}");
+                    assert_eq!(seen[block].values[at..at + 4], word.map(|byte| !byte));
+                }
+            }
+        }
+        length += tokens;
+    }
+    assert!(length > PAGE_TOKENS, "more than a page");
 }

@@ -12,12 +12,12 @@ use super::super::{PAGE_TOKENS, Register};
 use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::ops::Rotation;
-use super::state::owned_page;
+use super::state::LayerParts;
 use super::{CpuBackend, Span};
 use crate::model::index::{IndexConfig, IndexForm, KEY_EPSILON, RowIndexer};
 use crate::model::latent::LatentAttention;
 use crate::model::rope::Pairs;
-use crate::sequences::key_type;
+use crate::sequences::{Part, key_type, owned_page};
 
 /// `out = (row - mean) / sqrt(variance + epsilon) * weight + bias`
 fn layer_norm(row: &[f32], [weight, bias]: [&[f32]; 2], epsilon: f32, out: &mut [f32]) {
@@ -102,7 +102,9 @@ impl CpuBackend {
         let rotation =
             Rotation { rope: &self.config.attention.rope, frequencies: &self.inverse_frequencies };
         let given = self.registers.get(Register::IndexValues);
-        let (layout, pages) = self.sequences.index_keys(span.sequence);
+        let LayerParts { layout, pages, .. } =
+            self.sequences.parts(span.sequence, layer, Part::Index);
+        let layout = layout.side();
         let mut normed = vec![0.0f32; dim];
         for at in 0..span.tokens {
             let position = span.position + at;

@@ -6,9 +6,12 @@
 //! whatever its tokens are; 35B-A3B takes 66 KB a token and layer for it.
 
 use kernels::{DeltaDecay, DeltaInputs};
+use store::LayerId;
 
 use super::CpuOptions;
+use super::state::HostSequences;
 use crate::model::config::{DeltaConfig, ModelConfig};
+use crate::sequences::{Kept, Part, SequenceId, SequenceLayout};
 
 /// Sizes of what a layer has.
 #[derive(Clone, Copy, Debug)]
@@ -47,11 +50,53 @@ impl ReplayShape {
     }
 
     /// The rows of a layer in its values.
-    pub(super) fn rows<'a>(&self, values: &'a mut [f32]) -> ReplayRows<'a> {
+    fn rows<'a>(&self, values: &'a mut [f32]) -> ReplayRows<'a> {
         let (raw, rest) = values.split_at_mut((self.tail + self.tokens) * self.channels);
         let (convolved, rest) = rest.split_at_mut(self.tokens * self.channels);
         let (decay, beta) = rest.split_at_mut(self.tokens * self.decays);
         ReplayRows { shape: *self, raw, convolved, decay, beta }
+    }
+}
+
+/// What the delta layers of every place were fed in its last round.
+pub(super) struct Replays {
+    shape: ReplayShape,
+    layers: usize,
+    /// Empty until the place's first round.
+    places: Vec<Vec<f32>>,
+}
+
+impl Replays {
+    /// `None` as [`ReplayShape::new`].
+    pub(super) fn new(
+        config: &ModelConfig,
+        options: &CpuOptions,
+        layout: &SequenceLayout,
+    ) -> Option<Self> {
+        let (shape, layers) = (ReplayShape::new(config, options)?, layout.count(Kept::State));
+        Some(Self { shape, layers, places: vec![Vec::new(); options.sequences] })
+    }
+
+    /// Those of the delta layer with number `index` among them.
+    pub(super) fn rows(&mut self, place: usize, index: usize) -> ReplayRows<'_> {
+        let (all, values) = (&mut self.places[place], self.shape.values());
+        if all.is_empty() {
+            *all = vec![0.0; self.layers * values];
+        }
+        self.shape.rows(&mut all[index * values..][..values])
+    }
+}
+
+impl HostSequences {
+    /// Sets the convolution tails of a sequence to those behind the first `tokens` of its last round.
+    pub(super) fn cut_tails(&mut self, sequence: SequenceId, tokens: usize) {
+        for layer in (0..self.layout().layers()).map(|layer| LayerId(layer as u16)) {
+            if self.layout().kept(layer) == Kept::State
+                && let (tail, Some(rows)) = self.delta(sequence, layer, Part::Tail)
+            {
+                rows.set_tail(tokens, tail);
+            }
+        }
     }
 }
 

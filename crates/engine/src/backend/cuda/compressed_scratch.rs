@@ -1,5 +1,5 @@
 //! Scratch and constants of models with compressed attention and several residual streams: rotations, rows of a batch,
-//! scores, weights of streams, tables that decide experts. What sequences keep is in `places.rs`.
+//! scores, weights of streams, tables that decide experts. What sequences keep is in `state.rs`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Scratch of attention to chosen keys on the device: scores of units, and those that tokens choose. What sequences keep
-//! for it is in `places.rs`.
+//! Scratch of attention to chosen keys on the device: scores of units, and those that tokens choose. What sequences
+//! keep for it is in `state.rs`.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use super::GpuOptions;
 use super::requirements::Sizes;
 use crate::EngineError;
 use crate::sequences::{
-    Kept, Limits, Memory, Region, SequenceId, SequenceLayout, Sequences, StateMemory,
+    Kept, Limits, Memory, Region, SequenceId, SequenceLayout, Sequences, StateMemory, cut,
 };
 
 /// Two buffers of a layer, as keys and values.
@@ -44,21 +44,21 @@ impl Places {
             let pair = |_| Ok((gpu.buffer(what[0], bytes[0])?, gpu.buffer(what[1], bytes[1])?));
             (0..count).map(pair).collect::<Result<Vec<Sides>, EngineError>>()
         };
-        let recurrent = [4 * layout.state() as u64, 4 * layout.tail() as u64];
+        let recurrent = ["recurrent state", "convolution tail"];
         let mut places = Vec::with_capacity(options.sequences);
         for _ in 0..options.sequences {
             let (caches, states) = (layout.count(Kept::Paged), layout.count(Kept::State));
             places.push(Place {
                 caches: pairs(caches, ["keys of a context"; 2], sizes.sides_bytes())?,
-                states: pairs(states, ["recurrent state", "convolution tail"], recurrent)?,
+                states: pairs(states, recurrent, sizes.recurrent_bytes())?,
                 windows: Vec::new(),
             });
         }
         let mut run = None;
         if let Some(windows) = &sizes.windows {
             let bytes = [layout.window_place_bytes() as u64; 2];
+            let layers = layout.count(Kept::Window);
             for place in &mut places {
-                let layers = layout.count(Kept::Window);
                 place.windows = pairs(layers, ["keys of a window"; 2], bytes)?;
             }
             run = pairs(1, ["keys of a run"; 2], [windows.run_bytes() as u64; 2])?.pop();
@@ -126,10 +126,6 @@ pub(super) struct GpuMemory<'a> {
 impl StateMemory for GpuMemory<'_> {
     type Error = GpuError;
 
-    fn shares_pages(&self) -> bool {
-        false
-    }
-
     fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), GpuError> {
         let part = |it: &Region| (self.places.buffer(it), it.start as u64, it.bytes as u64);
         let read = self.gpu.read(&from.iter().map(part).collect::<Vec<_>>())?;
@@ -137,13 +133,11 @@ impl StateMemory for GpuMemory<'_> {
         Ok(())
     }
 
-    fn write(&mut self, to: &[Region], mut from: &[u8]) -> Result<(), GpuError> {
-        for region in to {
-            let (part, rest) = from.split_at(region.bytes);
-            self.gpu.write(self.places.buffer(region), region.start as u64, part)?;
-            from = rest;
-        }
-        Ok(())
+    fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), GpuError> {
+        let mut parts = to.iter().zip(cut(from, to.iter().map(|it| it.bytes)));
+        parts.try_for_each(|(region, part)| {
+            self.gpu.write(self.places.buffer(region), region.start as u64, part)
+        })
     }
 
     fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), GpuError> {

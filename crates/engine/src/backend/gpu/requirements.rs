@@ -201,6 +201,11 @@ impl Sizes {
         [self.cache_bytes, if self.layout.sides() == 2 { self.cache_bytes } else { 0 }]
     }
 
+    /// Bytes of a sequence's recurrent state and convolution tail in one delta layer.
+    pub(super) fn recurrent_bytes(&self) -> [u64; 2] {
+        [self.layout.state(), self.layout.tail()].map(|values| 4 * values as u64)
+    }
+
     /// Bytes of all buffers of a batch.
     fn batch(&self) -> impl Iterator<Item = u64> {
         let mixture = [
@@ -281,8 +286,8 @@ impl GpuRequirements {
             bytes.into_iter().flat_map(|(bytes, count)| std::iter::repeat_n(bytes as u64, count))
         });
         let kept = sum(&mut { kept });
-        let states = [sizes.layout.state(), sizes.layout.tail()].map(|values| 4 * values as u64);
-        let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Kept::State)));
+        let states =
+            sizes.recurrent_bytes().map(|bytes| std::iter::repeat_n(bytes, layers(Kept::State)));
         let recurrent = kept + sum(&mut states.into_iter().flatten());
         let used = weights + activations + key_values + recurrent;
         let staging = footprint.bytes() - used + Footprint::staging(class, sizes.read(config));

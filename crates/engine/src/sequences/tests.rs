@@ -27,7 +27,7 @@ fn layout_in(form: RowForm, case: &str) -> Arc<SequenceLayout> {
     Arc::new(SequenceLayout::of_layers(&config, &layers, KvType::F16, form))
 }
 
-/// Memory whose content nobody has written: a buffer of a kind for all places.
+/// Memory with bytes that no test has written: a buffer of a kind for all places.
 struct Device {
     layout: Arc<SequenceLayout>,
     placement: Placement,

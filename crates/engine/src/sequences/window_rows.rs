@@ -1,7 +1,7 @@
 //! Which rows of keys and values a place has that keeps a window of a sequence: what all GPU backends lay out alike.
 //!
 //! Rows lie in order of positions from a *base* on, which is a multiple of the tiles of all attention kernels, so that
-//! kernels can be told positions from that base. Answers append to the place itself; when it is full, the window's rows
+//! kernels can count positions from that base. Answers append to the place itself; when it is full, the window's rows
 //! are copied to its front. A run of a prompt may be longer than a place: its rows lie behind the window before it in a
 //! buffer that all layers share ([`WindowRun`]), and its last rows go to the place once the layer has attended.
 
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     /// A place whose rows are numbered by position: after any mix of steps, prompts' runs and restores, every token
-    /// finds the rows of its window where it is told that they are.
+    /// finds the rows of its window where they should be.
     #[test]
     fn every_token_finds_its_window() {
         let mut state = 0x5eed_u64;
@@ -142,7 +142,7 @@ mod tests {
                         length = span.end();
                     }
                     1 => {
-                        // Kept, and gone on from at another place.
+                        // Kept, and continued at another place.
                         let first = rows.base(length);
                         let kept = place[first - base..length - base].to_vec();
                         assert!(kept.len() <= rows.kept());

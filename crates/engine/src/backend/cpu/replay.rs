@@ -11,7 +11,7 @@ use store::LayerId;
 use super::CpuOptions;
 use super::state::HostSequences;
 use crate::model::config::{DeltaConfig, ModelConfig};
-use crate::sequences::{Kept, Part, SequenceId, SequenceLayout};
+use crate::sequences::{Kept, Part, SequenceId};
 
 /// Sizes of what a layer has.
 #[derive(Clone, Copy, Debug)]
@@ -49,41 +49,23 @@ impl ReplayShape {
         (self.tail + 2 * self.tokens) * self.channels + self.tokens * gates
     }
 
+    /// The rows of one of `layers` delta layers, by its number among them; `all` is empty until a place's first round.
+    pub(super) fn of_layer<'a>(
+        &self,
+        all: &'a mut Vec<f32>,
+        layers: usize,
+        index: usize,
+    ) -> ReplayRows<'a> {
+        all.resize(layers * self.values(), 0.0);
+        self.rows(&mut all[index * self.values()..][..self.values()])
+    }
+
     /// The rows of a layer in its values.
     fn rows<'a>(&self, values: &'a mut [f32]) -> ReplayRows<'a> {
         let (raw, rest) = values.split_at_mut((self.tail + self.tokens) * self.channels);
         let (convolved, rest) = rest.split_at_mut(self.tokens * self.channels);
         let (decay, beta) = rest.split_at_mut(self.tokens * self.decays);
         ReplayRows { shape: *self, raw, convolved, decay, beta }
-    }
-}
-
-/// What the delta layers of every place were fed in its last round.
-pub(super) struct Replays {
-    shape: ReplayShape,
-    layers: usize,
-    /// Empty until the place's first round.
-    places: Vec<Vec<f32>>,
-}
-
-impl Replays {
-    /// `None` as [`ReplayShape::new`].
-    pub(super) fn new(
-        config: &ModelConfig,
-        options: &CpuOptions,
-        layout: &SequenceLayout,
-    ) -> Option<Self> {
-        let (shape, layers) = (ReplayShape::new(config, options)?, layout.count(Kept::State));
-        Some(Self { shape, layers, places: vec![Vec::new(); options.sequences] })
-    }
-
-    /// Those of the delta layer with number `index` among them.
-    pub(super) fn rows(&mut self, place: usize, index: usize) -> ReplayRows<'_> {
-        let (all, values) = (&mut self.places[place], self.shape.values());
-        if all.is_empty() {
-            *all = vec![0.0; self.layers * values];
-        }
-        self.shape.rows(&mut all[index * values..][..values])
     }
 }
 

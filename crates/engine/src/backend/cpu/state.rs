@@ -10,11 +10,11 @@ use std::sync::Arc;
 use kernels::{AttentionShape, KeyValueBlock, store_rows};
 use store::LayerId;
 
-use super::replay::{ReplayRows, Replays};
+use super::replay::{ReplayRows, ReplayShape};
 use super::{CpuOptions, KvGrowth};
 use crate::model::config::ModelConfig;
 use crate::sequences::{
-    Limits, PagePart, Part, Region, Ring, SequenceId, SequenceLayout, Sequences, SharedPage,
+    Kept, Limits, PagePart, Part, Region, Ring, SequenceId, SequenceLayout, Sequences, SharedPage,
     StateMemory, cut, cut_mut, page_parts,
 };
 
@@ -24,14 +24,12 @@ pub(super) struct HostMemory {
     /// Empty until the place is first used.
     states: Vec<Vec<f32>>,
     /// Where there are rounds, and delta layers.
-    replays: Option<Replays>,
+    replay: Option<ReplayShape>,
+    /// What the delta layers of each place were fed in a round; empty until its first.
+    replays: Vec<Vec<f32>>,
 }
 
 impl HostMemory {
-    fn part(&mut self, sequence: SequenceId, layer: LayerId, part: Part) -> &mut [f32] {
-        &mut self.states[sequence.place()][self.layout.range(layer, part)]
-    }
-
     fn bytes(&mut self, region: &Region) -> &mut [u8] {
         let values = &mut self.states[region.place][self.layout.memory_range(region.memory)];
         &mut bytemuck::cast_slice_mut(values)[region.start..region.start + region.bytes]
@@ -89,8 +87,9 @@ impl HostSequences {
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Self {
         let layout = Arc::new(options.layout(config));
         let memory = HostMemory {
-            states: (0..options.sequences).map(|_| Vec::new()).collect(),
-            replays: Replays::new(config, options, &layout),
+            states: vec![Vec::new(); options.sequences],
+            replay: ReplayShape::new(config, options),
+            replays: vec![Vec::new(); options.sequences],
             layout: Arc::clone(&layout),
         };
         let copies = [options.pages(), options.snapshots];
@@ -164,7 +163,8 @@ impl HostSequences {
         layer: LayerId,
         part: Part,
     ) -> (Ring, &mut [f32]) {
-        (self.memory.layout.ring_of(layer, part), self.memory.part(sequence, layer, part))
+        let LayerParts { layout, state, .. } = self.parts(sequence, layer, part);
+        (layout.ring_of(layer, part), state)
     }
 
     /// The convolution tail (`[kernel - 1, channels]` raw inputs before the next token) or the recurrent state (in the
@@ -175,10 +175,11 @@ impl HostSequences {
         layer: LayerId,
         part: Part,
     ) -> (&mut [f32], Option<ReplayRows<'_>>) {
-        let HostMemory { layout, states, replays } = &mut self.memory;
-        let (place, index) = (sequence.place(), layout.index(layer));
-        let rows = replays.as_mut().map(|replays| replays.rows(place, index));
-        (&mut states[place][layout.range(layer, part)], rows)
+        let HostMemory { layout, states, replay, replays } = &mut self.memory;
+        let (layers, index) = (layout.count(Kept::State), layout.index(layer));
+        let fed = &mut replays[sequence.place()];
+        let rows = replay.map(|shape| shape.of_layer(fed, layers, index));
+        (&mut states[sequence.place()][layout.range(layer, part)], rows)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attention of layers that keep a window of keys and values alone (`sequences/window_rows.rs`).
 //!
-//! Kernels are told positions from the base of the rows instead of the sequence's start: they only take differences of
+//! Kernels count positions from the base of the rows instead of the sequence's start: they only take differences of
 //! positions, and begin tiles at multiples of their length, so that bits do not depend on where the base is. Answers
 //! append to the place itself. A run of a prompt lies in a buffer of its own until it is attended.
 

@@ -1,7 +1,7 @@
 //! Attention of heads without norms, and of those whose norms are launches of their own: over the cache of all
 //! positions, or over a window (`sequences/window_rows.rs`).
 //!
-//! Kernels are told positions from a window's base instead of the sequence's start; blocks of attention begin at
+//! Kernels count positions from a window's base instead of the sequence's start; blocks of attention begin at
 //! multiples of 64 from either, so that bits do not depend on where the base is. Answers append to the place itself. A
 //! run of a prompt lies in buffers that all layers share until it is attended.
 

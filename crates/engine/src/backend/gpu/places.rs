@@ -57,9 +57,8 @@ impl Places {
         let mut run = None;
         if let Some(windows) = &sizes.windows {
             let bytes = [layout.window_place_bytes() as u64; 2];
-            let layers = layout.count(Kept::Window);
             for place in &mut places {
-                place.windows = pairs(layers, ["keys of a window"; 2], bytes)?;
+                place.windows = pairs(layout.count(Kept::Window), ["keys of a window"; 2], bytes)?;
             }
             run = pairs(1, ["keys of a run"; 2], [windows.run_bytes() as u64; 2])?.pop();
         }

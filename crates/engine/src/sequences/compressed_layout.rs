@@ -10,6 +10,7 @@ use std::ops::Range;
 use kernels::{KvType, fp4_bytes};
 
 use super::page_rows::Strips;
+use super::placement::LayerRows;
 use super::snapshot::PAGE_TOKENS;
 use crate::model::compressed_attention::Compression;
 use crate::model::config::{Mixer, ModelConfig};
@@ -99,6 +100,17 @@ impl CompressedLayout {
     pub(crate) fn state_range(&self, layer: usize) -> Range<usize> {
         let next = self.places.get(layer + 1 - self.first);
         self.place(layer).state..next.map_or(self.state_values, |next| next.state)
+    }
+
+    /// What a layer keeps, as kernels take it.
+    pub(crate) fn layer_rows(&self, layer: usize) -> LayerRows {
+        let CompressedPlace { state, compression, .. } = *self.place(layer);
+        LayerRows {
+            start: state,
+            ratio: compression.map_or(0, |it| it.ratio),
+            overlap: compression.is_some_and(|it| it.overlap),
+            window: self.window,
+        }
     }
 
     /// A layer that the device computes.

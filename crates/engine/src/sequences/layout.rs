@@ -12,13 +12,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kernels::{DeltaShape, KvType};
+use kernels::{DeltaShape, KeyValueBlock, KvType};
 use store::LayerId;
 
 use super::compressed_layout::CompressedLayout;
 use super::page_rows::{PageRows, Strips};
 use super::port::{Memory, Region};
-use super::side_layout::SideLayout;
+use super::side_layout::{Ring, SideLayout};
 use super::snapshot::PAGE_TOKENS;
 use super::window_ring::WindowRing;
 use super::window_rows::WindowRows;
@@ -273,6 +273,11 @@ impl SequenceLayout {
         }
     }
 
+    /// Bytes of the keys, or values, of one place and layer whose window is rows from a base on.
+    pub(crate) fn window_place_bytes(&self) -> usize {
+        self.window_rows().map_or(0, |rows| rows.place() * self.window_row)
+    }
+
     /// Where rows of tokens lie in a page.
     pub(crate) fn page_rows(&self) -> &Arc<PageRows> {
         &self.rows
@@ -298,9 +303,16 @@ impl SequenceLayout {
         self.rows.bytes()
     }
 
-    /// Where a layer's rows begin in a page: keys, then values.
-    pub(crate) fn page_start(&self, layer: LayerId) -> usize {
-        self.sides * self.index(layer) * self.side_bytes()
+    /// Where a layer's rows lie in a page: keys, then values.
+    pub(crate) fn page_range(&self, layer: LayerId) -> Range<usize> {
+        let bytes = self.sides * self.side_bytes();
+        self.index(layer) * bytes..(self.index(layer) + 1) * bytes
+    }
+
+    /// A layer's rows in a page, as keys and values.
+    pub(crate) fn block<'p>(&self, layer: LayerId, page: &'p [u8]) -> KeyValueBlock<'p> {
+        let (rows, side_bytes) = (&page[self.page_range(layer)], self.side_bytes());
+        KeyValueBlock { keys: &rows[..side_bytes], values: &rows[rows.len() - side_bytes..] }
     }
 
     /// Values of the window of the layer with number `index` among those with one.
@@ -393,6 +405,21 @@ impl SequenceLayout {
         regions
     }
 
+    /// The ring of a layer that is this part of its state, where it has one.
+    fn side_ring(&self, layer: LayerId, part: Part) -> Option<Ring> {
+        match part {
+            Part::Index => self.side.index(layer.index()),
+            Part::Ngrams => self.side.ngrams(layer.index()),
+            Part::Outputs => self.side.outputs(layer.index()),
+            Part::State | Part::Tail | Part::Compressed | Part::Window => None,
+        }
+    }
+
+    /// The ring of a layer that has one as this part.
+    pub(crate) fn ring_of(&self, layer: LayerId, part: Part) -> Ring {
+        self.side_ring(layer, part).expect("a layer with such a ring")
+    }
+
     /// Where a part of a layer lies in a snapshot's state.
     pub(crate) fn range(&self, layer: LayerId, part: Part) -> Range<usize> {
         let index = self.index(layer);
@@ -406,13 +433,8 @@ impl SequenceLayout {
                 start + range.start..start + range.end
             }
             Part::Index | Part::Ngrams | Part::Outputs => {
-                let ring = match part {
-                    Part::Index => self.side.index(layer.index()),
-                    Part::Outputs => self.side.outputs(layer.index()),
-                    _ => self.side.ngrams(layer.index()),
-                };
                 let start = self.memory_range(Memory::Side).start;
-                let range = SideLayout::range(ring);
+                let range = SideLayout::range(self.side_ring(layer, part));
                 start + range.start..start + range.end
             }
         }

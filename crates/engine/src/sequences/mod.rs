@@ -7,11 +7,13 @@
 //! Every batch ends with all of its tokens ([`Sequences::commit`]) or its sequences are undefined. Of a round of an
 //! answer the first tokens alone may be kept afterwards ([`rounds`]).
 
+mod blocks;
 mod compressed_layout;
 mod copies;
 mod held_pages;
 mod layout;
 mod page_rows;
+mod placement;
 mod pool;
 mod port;
 mod rounds;
@@ -26,19 +28,22 @@ mod window_rows;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use self::blocks::owned_page;
 pub(crate) use self::compressed_layout::{CompressedLayout, key_type};
 pub(crate) use self::copies::Marks;
 use self::held_pages::HeldPages;
 pub(crate) use self::layout::{Kept, Part, RowForm, SequenceLayout};
+pub(crate) use self::page_rows::{PagePart, page_parts};
+pub(crate) use self::placement::{LayerRows, PlaceBuffer, Placed, Placement, RowPlaces};
 use self::pool::{Made, Pool};
-pub(crate) use self::port::{Memory, Region, StateMemory};
+pub(crate) use self::port::{Memory, Region, StateMemory, cut, cut_mut};
 use self::rounds::Round;
 pub(crate) use self::side_layout::{Ring, SideLayout};
 use self::snapshot::Page;
 pub(crate) use self::snapshot::{BlankPart, Distant, Held, SharedPage, SnapshotShare};
 pub use self::snapshot::{PAGE_TOKENS, Room, Snapshot, SnapshotPart, Suspended};
 pub(crate) use self::view::SequencesView;
-pub(crate) use self::window_rows::WindowRows;
+pub(crate) use self::window_rows::{WindowRun, WindowSizes};
 use crate::EngineError;
 
 /// A sequence known to a backend.
@@ -99,8 +104,18 @@ pub(crate) struct Limits {
     /// Whether some are made before they are needed, of pages that are there: a device's copy to fresh memory waits for
     /// each page, 57 ms for 63 MiB instead of 4.8 (H200).
     pub(crate) stocked: bool,
-    /// [`StateMemory::shares_pages`].
+    /// True where pages of keys and values are the process's own and are read in place: sequences and snapshots share
+    /// them, and there are no [`Memory::Rows`], [`Memory::Pages`] and [`Memory::IndexPages`].
     pub(crate) shares_pages: bool,
+}
+
+impl Limits {
+    /// For `sequences` of up to `context` tokens, and so many pages and states of snapshots, where places have rows of
+    /// their own.
+    pub(crate) fn new(sequences: usize, context: usize, [pages, snapshots]: [usize; 2]) -> Self {
+        let (ahead, stocked, shares_pages) = (false, false, false);
+        Self { sequences, context, pages, snapshots, ahead, stocked, shares_pages }
+    }
 }
 
 /// What is known of a place.

@@ -32,6 +32,28 @@ impl Strips {
     }
 }
 
+/// Tokens of a run that lie in one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PagePart {
+    /// The page of the sequence.
+    pub(crate) page: usize,
+    /// The first of the tokens in it.
+    pub(crate) first: usize,
+    /// Which of the run.
+    pub(crate) tokens: Range<usize>,
+}
+
+/// Cuts a run of `tokens` tokens at `position` at the ends of pages.
+pub(crate) fn page_parts(position: usize, tokens: usize) -> impl Iterator<Item = PagePart> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (page, first) = ((position + done) / PAGE_TOKENS, (position + done) % PAGE_TOKENS);
+        let start = done;
+        done += (PAGE_TOKENS - first).min(tokens - done);
+        (start < done).then_some(PagePart { page, first, tokens: start..done })
+    })
+}
+
 /// The strips of a page, from its first byte to its last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageRows {
@@ -89,5 +111,16 @@ mod tests {
         };
         // Behind the rows of tokens only complete rows of 128 are left.
         assert_eq!([0, 1, 127, 128, 255, 256].map(cleared), [0, 0, 0, 5, 5, 10]);
+    }
+
+    #[test]
+    fn a_run_is_cut_at_the_ends_of_pages() {
+        let part = |page, first, tokens| PagePart { page, first, tokens };
+        let parts = |position, tokens| page_parts(position, tokens).collect::<Vec<_>>();
+        assert_eq!(parts(250, 0), []);
+        assert_eq!(parts(250, 6), [part(0, 250, 0..6)]);
+        assert_eq!(parts(256, 1), [part(1, 0, 0..1)]);
+        let cut = [part(0, 250, 0..6), part(1, 0, 6..262), part(2, 0, 262..263)];
+        assert_eq!(parts(250, 263), cut);
     }
 }

@@ -51,20 +51,47 @@ pub(crate) struct Region {
     pub(crate) bytes: usize,
 }
 
+/// Cuts bytes into parts of these lengths, one after the other.
+pub(crate) fn cut(
+    mut bytes: &[u8],
+    lengths: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = &[u8]> {
+    lengths.map(move |length| {
+        let (part, rest) = bytes.split_at(length);
+        bytes = rest;
+        part
+    })
+}
+
+/// [`cut`] of bytes that are written.
+pub(crate) fn cut_mut(
+    mut bytes: &mut [u8],
+    lengths: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = &mut [u8]> {
+    lengths.map(move |length| {
+        let (part, rest) = std::mem::take(&mut bytes).split_at_mut(length);
+        bytes = rest;
+        part
+    })
+}
+
 /// Memory in which sequences lie. What a call asks for happens behind everything that was given to the device before.
 pub(crate) trait StateMemory {
     /// What a failed device reports.
     type Error: Into<EngineError>;
 
-    /// True where pages of keys and values are the process's own and are read in place: sequences and snapshots share
-    /// them, and there are no [`Memory::Rows`], [`Memory::Pages`] and [`Memory::IndexPages`].
-    fn shares_pages(&self) -> bool;
     /// Copies regions to the process's memory, one after the other, and waits.
     fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), Self::Error>;
     /// Copies bytes to regions, one after the other.
     fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), Self::Error>;
     /// Copies regions to others of the same length that do not overlap with them.
-    fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Self::Error>;
+    fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Self::Error> {
+        pairs.iter().try_for_each(|(from, to)| {
+            let mut bytes = vec![0; from.bytes];
+            self.read(&[*from], &mut bytes)?;
+            self.write(&[*to], &bytes)
+        })
+    }
     /// Puts regions of a place aside that a round is about to write over, until they are put back or the place's next
     /// round begins; gives their bytes, one after the other, unless the device holds them.
     fn put_aside(&mut self, regions: &[Region]) -> Result<Vec<u8>, Self::Error> {

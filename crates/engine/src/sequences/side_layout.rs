@@ -10,6 +10,7 @@ use kernels::KvType;
 
 use super::compressed_layout::key_type;
 use super::page_rows::Strips;
+use super::placement::LayerRows;
 use super::snapshot::PAGE_TOKENS;
 use crate::model::config::{ModelConfig, Sees};
 
@@ -35,6 +36,11 @@ impl Ring {
     pub(crate) fn row(&self, position: usize) -> Range<usize> {
         let start = position % self.rows * self.width;
         start..start + self.width
+    }
+
+    /// The ring as kernels take it, with the tokens of an index key.
+    fn layer_rows(&self, unit: usize) -> LayerRows {
+        LayerRows { start: self.start, ratio: unit, overlap: false, window: self.rows }
     }
 
     /// Positions that have a row.
@@ -126,9 +132,15 @@ impl SideLayout {
         self.outputs.get(layer).copied().flatten()
     }
 
-    /// First value of a ring among those of all rings.
-    pub(crate) fn start(ring: Ring) -> usize {
-        ring.start
+    /// What a layer with an indexer keeps, as kernels take it: pages alone where each token is a unit.
+    pub(crate) fn index_rows(&self, layer: usize) -> LayerRows {
+        let alone = LayerRows { start: 0, ratio: self.unit, overlap: false, window: 0 };
+        self.index(layer).map_or(alone, |ring| ring.layer_rows(self.unit))
+    }
+
+    /// What a layer of hashed n-grams keeps, as kernels take it.
+    pub(crate) fn ngram_rows(&self, layer: usize) -> LayerRows {
+        self.ngrams(layer).expect("a layer of n-grams").layer_rows(0)
     }
 
     /// Values of the state that belong to a ring.

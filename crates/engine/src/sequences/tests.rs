@@ -16,35 +16,43 @@ const CONTEXT: usize = 3 * PAGE_TOKENS;
 
 /// The layout of a golden case on a GPU.
 fn layout(case: &str) -> Arc<SequenceLayout> {
+    layout_in(RowForm::Rows, case)
+}
+
+fn layout_in(form: RowForm, case: &str) -> Arc<SequenceLayout> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case);
     let checkpoint = store::format::open(&folder.join("model")).unwrap();
     let config = ModelConfig::read(&checkpoint.config).unwrap();
     let layers = 0..config.layers.len();
-    Arc::new(SequenceLayout::of_layers(&config, &layers, KvType::F16, RowForm::Rows))
+    Arc::new(SequenceLayout::of_layers(&config, &layers, KvType::F16, form))
 }
 
-/// Memory whose content nobody has written.
+/// Memory with bytes that no test has written: a buffer of a kind for all places.
 struct Device {
     layout: Arc<SequenceLayout>,
-    memory: HashMap<(usize, Memory), Vec<u8>>,
+    placement: Placement,
+    memory: HashMap<PlaceBuffer, Vec<u8>>,
     calls: Vec<String>,
 }
 
 impl Device {
     fn of(&mut self, place: usize, memory: Memory) -> &mut [u8] {
         let layout = &self.layout;
-        let bytes = || match memory {
+        let bytes = match memory {
             Memory::Rows { .. } => CONTEXT * layout.row(),
             Memory::Pages => layout.pages(CONTEXT) * layout.compressed().page_bytes,
             Memory::IndexPages => layout.pages(CONTEXT) * layout.side().page_bytes(),
-            Memory::Window { .. } => layout.window_rows().unwrap().place() * layout.window_row(),
+            Memory::Window { .. } => layout.window_place_bytes(),
             fixed => 4 * layout.memory_range(fixed).len(),
         };
-        self.memory.entry((place, memory)).or_insert_with(|| vec![0xaa; bytes()])
+        self.bytes(&Region { place, memory, start: 0, bytes })
     }
 
     fn bytes(&mut self, region: &Region) -> &mut [u8] {
-        &mut self.of(region.place, region.memory)[region.start..region.start + region.bytes]
+        let Placed { buffer, start, bytes } = self.placement.find(region);
+        let length = self.placement.bytes(buffer);
+        let all = self.memory.entry(buffer).or_insert_with(|| vec![0xaa; length]);
+        &mut all[start..start + bytes]
     }
 
     fn note(&mut self, call: &str, region: &Region) {
@@ -55,10 +63,6 @@ impl Device {
 
 impl StateMemory for Device {
     type Error = Infallible;
-
-    fn shares_pages(&self) -> bool {
-        false
-    }
 
     fn read(&mut self, from: &[Region], mut to: &mut [u8]) -> Result<(), Infallible> {
         for region in from {
@@ -118,17 +122,10 @@ struct World {
 
 impl World {
     fn new(layout: &Arc<SequenceLayout>) -> Self {
-        let limits = Limits {
-            sequences: SEQUENCES,
-            context: CONTEXT,
-            pages: 40,
-            snapshots: 12,
-            ahead: false,
-            stocked: false,
-            shares_pages: false,
-        };
-        let device =
-            Device { layout: Arc::clone(layout), memory: HashMap::new(), calls: Vec::new() };
+        let limits = Limits::new(SEQUENCES, CONTEXT, [40, 12]);
+        let placement = Placement::new(layout, SEQUENCES, CONTEXT);
+        let (layout_of, memory) = (Arc::clone(layout), HashMap::new());
+        let device = Device { layout: layout_of, placement, memory, calls: Vec::new() };
         let sequences = Sequences::new(Arc::clone(layout), limits);
         Self { sequences, device, texts: HashMap::new() }
     }
@@ -469,4 +466,81 @@ fn a_new_sequence_goes_home_or_where_rows_are_oldest() {
     world.remove(second);
     assert_eq!(world.create_at(Some(second)), Some(second));
     assert_eq!(world.create(), Some(first));
+}
+
+/// Places of a kind fill their buffer and do not overlap; what follows each other in it is one copy.
+#[test]
+fn places_fill_their_buffers_and_regions_that_follow_each_other_are_one() {
+    let mut kinds = std::collections::HashSet::new();
+    for case in ["qwen35-calm-mlx-mixed", "gptoss-calm-mxfp4", "dsv4-calm-hf", "flash-next-calm-hf"]
+    {
+        let layout = layout(case);
+        let placement = Placement::new(&layout, SEQUENCES, CONTEXT);
+        let sides = |layers: usize| (0..layers).flat_map(|layer| [(layer, 0), (layer, 1)]);
+        let rows = sides(layout.count(Kept::Paged)).filter(|(_, side)| *side < layout.sides());
+        let windows = sides(layout.count(Kept::Window));
+        let mut all = layout.fixed();
+        all.extend(rows.map(|(layer, side)| Memory::Rows { layer, side }));
+        all.extend(windows.map(|(layer, side)| Memory::Window { layer, side }));
+        all.extend([Memory::Pages, Memory::IndexPages]);
+        let mut device = World::new(&layout).device;
+        for memory in all {
+            for place in 0..SEQUENCES {
+                let held = device.of(place, memory);
+                assert!(held.iter().all(|byte| *byte == 0xaa), "{case}: {memory:?} of {place}");
+                held.fill(0);
+            }
+        }
+        for (buffer, held) in &device.memory {
+            assert!(held.iter().all(|byte| *byte == 0), "{case}: {buffer:?} has bytes of no place");
+            kinds.extend((!held.is_empty()).then_some(std::mem::discriminant(buffer)));
+        }
+        let regions = World::new(&layout).sequences.fixed_regions(1);
+        let bytes: usize = regions.iter().map(|region| region.bytes).sum();
+        let joined = placement.find_all(&regions);
+        assert!(joined.len() <= 4, "{case}: a copy for each buffer, not for each layer");
+        assert_eq!(joined.iter().map(|it| it.bytes).sum::<usize>(), bytes);
+    }
+    assert_eq!(kinds.len(), 8, "every kind of buffer is met");
+}
+
+/// Rows are numbered as they are written: each token finds all that it sees, in pages and in rings.
+#[test]
+fn rows_in_blocks_are_found_where_they_were_written() {
+    let layout = layout_in(RowForm::Blocks, "gptoss-calm-mxfp4");
+    let limits = Limits { shares_pages: true, ..Limits::new(1, CONTEXT, [8, 0]) };
+    let mut sequences = Sequences::new(Arc::clone(&layout), limits);
+    let (sequence, mut state) = (SequenceId(0), vec![0.0; layout.state_values()]);
+    let layers = || (0..layout.layers() as u16).map(LayerId);
+    let windows = layers().filter(|layer| layout.kept(*layer) == Kept::Window).count();
+    assert!(windows > 0 && windows < layout.layers(), "both kinds of layers");
+    let (mut length, most) = (0, layers().map(|layer| sequences.part_tokens(layer)).min().unwrap());
+    for tokens in [1, 100, most, 3, most, 60] {
+        sequences.places[0].length = Some(length);
+        sequences.begin(&[Run { sequence, tokens: &vec![7; tokens] }]).unwrap();
+        for layer in layers() {
+            for PagePart { page, first, tokens } in page_parts(length, tokens) {
+                let block = sequences.block_mut(&mut state, sequence, layer, page);
+                let (keys, values) = block.split_at_mut(block.len() / 2);
+                for (row, at) in (first..).zip(tokens) {
+                    let word = ((length + at) as u32).to_le_bytes();
+                    keys[4 * row..][..4].copy_from_slice(&word);
+                    values[4 * row..][..4].copy_from_slice(&word.map(|byte| !byte));
+                }
+            }
+            for position in length..length + tokens {
+                let (begin, seen) =
+                    sequences.blocks(&state, sequence, layer, position..position + 1);
+                let window = layout.ring(layer).map_or(usize::MAX, |_| 4);
+                for row in (position + 1).saturating_sub(window)..=position {
+                    let (block, at) = ((row - begin) / PAGE_TOKENS, 4 * (row % PAGE_TOKENS));
+                    let word = (row as u32).to_le_bytes();
+                    assert_eq!(seen[block].keys[at..at + 4], word, "{layer:?}: {row}");
+                    assert_eq!(seen[block].values[at..at + 4], word.map(|byte| !byte));
+                }
+            }
+        }
+        length += tokens;
+    }
+    assert!(length > PAGE_TOKENS, "more than a page");
 }

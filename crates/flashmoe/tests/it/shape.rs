@@ -1,5 +1,5 @@
 //! The shape of the sources in numbers that may fall and must not rise: long functions, parameters that are tuples,
-//! methods of the trait of devices, circles between modules of the engine, sizes of two documents.
+//! methods of the trait of devices, circles between modules of the engine, lines for sequences, sizes of two documents.
 //!
 //! `cargo test --workspace --test it -- shape --nocapture` prints the table of docs/architecture.md, "Shape". Where a
 //! number has fallen, its limit follows.
@@ -20,6 +20,9 @@ struct Measure {
 const LONG: usize = 70;
 /// Parameters that clippy allows: tuples must not hide more.
 const PARAMETERS: usize = 7;
+
+/// Files of devices that are memory of sequences: what they hold decides, not their names.
+const SEQUENCE_FILES: [&str; 3] = ["cpu/state.rs", "cuda/state.rs", "gpu/places.rs"];
 
 /// Folders and files of the engine that are a module of their own in the count of circles.
 const ENGINE: &str = "crates/engine/src/";
@@ -235,6 +238,19 @@ fn all_device_methods() -> usize {
     device_methods("mod.rs", "Backend") + parts
 }
 
+/// Lines of all devices for what sequences keep in their memory.
+fn sequence_lines() -> usize {
+    let backend = format!("{ENGINE}backend");
+    let names_memory = |path: &String| {
+        let code = code_of(&read(path));
+        code.contains("StateMemory") || code.contains("Region")
+    };
+    let found = files(&backend, &is_source).into_iter().filter(names_memory);
+    let found: Vec<_> = found.map(|path| path[backend.len() + 1..].to_owned()).collect();
+    assert_eq!(found, SEQUENCE_FILES, "files that name regions of places");
+    found.iter().map(|path| read(&format!("{backend}/{path}")).lines().count()).sum()
+}
+
 /// Binaries that `cargo test --workspace` links: of each crate its unit tests, unless it has none, and each file or
 /// folder with a `main.rs` of `tests`.
 fn test_binaries() -> usize {
@@ -339,6 +355,12 @@ fn the_sources_keep_their_shape() {
             found: circles.len(),
             limit: 0,
             wanted: 0,
+        },
+        Measure {
+            name: "lines of devices for sequences",
+            found: sequence_lines(),
+            limit: 600,
+            wanted: 600,
         },
         Measure { name: "test binaries", found: test_binaries(), limit: 24, wanted: 25 },
         Measure {

@@ -12,12 +12,12 @@ use super::super::{PAGE_TOKENS, Register};
 use super::indexed::IndexScratch;
 use super::latent::LatentScratch;
 use super::ops::Rotation;
-use super::state::{IndexParts, owned_page};
+use super::state::LayerParts;
 use super::{CpuBackend, Span};
 use crate::model::index::{IndexConfig, IndexForm, KEY_EPSILON, Pool, RowIndexer};
 use crate::model::latent::LatentAttention;
 use crate::model::rope::Pairs;
-use crate::sequences::{Part, key_type};
+use crate::sequences::{Part, key_type, owned_page};
 use crate::weights::VectorId;
 
 /// `out = (row - mean) / sqrt(variance + epsilon) * weight + bias`
@@ -134,7 +134,9 @@ impl CpuBackend {
         let rotation =
             Rotation { rope: &self.config.attention.rope, frequencies: &self.inverse_frequencies };
         let given = self.registers.get(Register::IndexValues);
-        let (layout, pages) = self.sequences.index_keys(span.sequence);
+        let LayerParts { layout, pages, .. } =
+            self.sequences.parts(span.sequence, layer, Part::Index);
+        let layout = layout.side();
         let mut normed = vec![0.0f32; dim];
         for at in 0..span.tokens {
             let position = span.position + at;
@@ -162,7 +164,9 @@ impl CpuBackend {
         let norm = norm.map(|id| self.weights.vector(id));
         let places = self.weights.vector(pool.places);
         let given = [Register::IndexValues, Register::IndexGates].map(|it| self.registers.get(it));
-        let IndexParts { layout, ring, rows, pages } = self.sequences.index(span.sequence, layer);
+        let LayerParts { layout, state: rows, pages } =
+            self.sequences.parts(span.sequence, layer, Part::Index);
+        let (ring, layout) = (layout.ring_of(layer, Part::Index), layout.side());
         for at in 0..span.tokens {
             let position = span.position + at;
             let [key, gates] = given.map(|values| &values[(span.first + at) * dim..][..dim]);

@@ -12,20 +12,18 @@ use kernels::{
 use store::LayerId;
 
 use super::super::{PAGE_TOKENS, Register};
-use super::compressed_state::{Tail, pool, store_key};
+use super::pooled_rows::{KeptTail, Rows, Tail, store_key};
 use super::scoring::{PAGES_TOGETHER, Scoring, choose_best, float_of_keys};
-use super::state::CompressedParts;
+use super::state::LayerParts;
 use super::{CpuBackend, CpuOptions, Span};
-use crate::model::compressed_attention::{
-    CompressedAttention, CompressedConfig, Compression, Compressor,
-};
+use crate::model::compressed_attention::{CompressedAttention, CompressedConfig, Compression};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::rope::Rope;
-use crate::sequences::{CompressedLayout, Part, SharedPage, key_type};
-use crate::weights::{MatrixId, Weights};
+use crate::sequences::{CompressedLayout, Part, SharedPage, key_type, owned_page};
+use crate::weights::MatrixId;
 
 /// Frequencies and magnitude of a rotation of the last values of heads, in pairs of neighbours.
-struct Rotation {
+pub(super) struct Rotation {
     frequencies: Vec<f32>,
     magnitude: f32,
 }
@@ -36,7 +34,7 @@ impl Rotation {
     }
 
     /// Turns each head of `dim` values of one position; back with a `direction` of -1.
-    fn turn(&self, heads: &mut [f32], dim: usize, position: u32, direction: f32) {
+    pub(super) fn turn(&self, heads: &mut [f32], dim: usize, position: u32, direction: f32) {
         let rotated = 2 * self.frequencies.len();
         let turns = self.frequencies.iter().map(|frequency| {
             let angle = f64::from(position as f32 * frequency);
@@ -264,8 +262,9 @@ impl CpuBackend {
         let (dim, epsilon) = (self.config.attention.head_dim, self.config.rms_epsilon);
         let kv_type = self.options.kv_type;
         let scratch = self.compressed.as_mut().expect("a family with compressed attention");
-        let CompressedParts { layout, state, pages } =
-            self.sequences.compressed(span.sequence, layer);
+        let LayerParts { layout, state, pages } =
+            self.sequences.parts(span.sequence, layer, Part::Compressed);
+        let layout = layout.compressed();
         let [_, values, gates, key_values, key_gates] = layout.parts(layer.index(), state);
         let mut made = Rows {
             compute: &self.compute,
@@ -299,7 +298,7 @@ impl CpuBackend {
                 continue;
             }
             let first = position + 1 - compression.ratio;
-            let page = super::state::owned_page(&mut pages[first / PAGE_TOKENS]);
+            let page = owned_page(&mut pages[first / PAGE_TOKENS]);
             let row = first % PAGE_TOKENS / compression.ratio;
             let tail = Tail { values, gates };
             let place = &mut page[layout.row(layer.index(), row)];
@@ -334,8 +333,9 @@ impl CpuBackend {
         let extras =
             AttentionExtras { window: None, sinks: Some(self.weights.vector(weights.sinks)) };
         let scratch = self.compressed.as_mut().expect("a family with compressed attention");
-        let CompressedParts { layout, state, pages } =
-            self.sequences.compressed(span.sequence, layer);
+        let LayerParts { layout, state, pages } =
+            self.sequences.parts(span.sequence, layer, Part::Compressed);
+        let layout = layout.compressed();
         let [ring, ..] = layout.parts(layer.index(), state);
         let ring = bytemuck::cast_slice::<f32, u8>(ring);
         let start = span.position.saturating_sub(shape.window - 1);
@@ -400,8 +400,9 @@ impl CpuBackend {
         let (window, dim) = (self.compressed_shape().window, self.config.attention.head_dim);
         let kv_type = self.options.kv_type;
         let bytes = kv_type.bytes_of_head(dim);
-        let CompressedParts { layout, state, .. } = self.sequences.compressed(span.sequence, layer);
-        let [ring, ..] = layout.parts(layer.index(), state);
+        let LayerParts { layout, state, .. } =
+            self.sequences.parts(span.sequence, layer, Part::Compressed);
+        let [ring, ..] = layout.compressed().parts(layer.index(), state);
         let ring = bytemuck::cast_slice_mut::<f32, u8>(ring);
         let keys = self.registers.get(Register::Key);
         for at in span.tokens.saturating_sub(window)..span.tokens {
@@ -416,57 +417,6 @@ impl CompressedScratch {
     /// The rotation of a layer.
     fn rotation(&self, weights: &CompressedAttention) -> &Rotation {
         if weights.compressor.is_some() { &self.compressed } else { &self.plain }
-    }
-}
-
-/// Where values and gates of the tokens of an unfinished row are kept.
-struct KeptTail<'a> {
-    values: &'a mut [f32],
-    gates: &'a mut [f32],
-}
-
-/// Makes compressed rows.
-struct Rows<'a> {
-    compute: &'a Compute,
-    weights: &'a Weights,
-    rotation: &'a Rotation,
-    epsilon: f32,
-    row: &'a mut [f32],
-}
-
-impl Rows<'_> {
-    /// Keeps one token's values, and its gates with what their place within the row adds.
-    fn keep(
-        &self,
-        compression: Compression,
-        compressor: &Compressor,
-        position: usize,
-        given: Tail<'_>,
-        kept: KeptTail<'_>,
-    ) {
-        let Tail { values, gates } = given;
-        let width = values.len();
-        let place = position % compression.kept_tokens() * width;
-        kept.values[place..place + width].copy_from_slice(values);
-        let added = &self.weights.vector(compressor.positions)
-            [position % compression.ratio * width..][..width];
-        let sums = gates.iter().zip(added).map(|(gate, added)| gate + added);
-        kept.gates[place..place + width].iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
-    }
-
-    /// Pools, norms and turns the row whose first token has position `first`.
-    fn make(
-        &mut self,
-        compression: Compression,
-        compressor: &Compressor,
-        first: usize,
-        (tail, dim): (Tail<'_>, usize),
-    ) -> &mut [f32] {
-        let (row, norm) = (&mut self.row[..dim], self.weights.vector(compressor.norm));
-        pool(compression, first, tail, row);
-        self.compute.rms_norm_in_place(row, norm, self.epsilon);
-        self.rotation.turn(row, dim, first as u32, 1.0);
-        row
     }
 }
 

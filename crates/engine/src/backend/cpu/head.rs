@@ -109,7 +109,7 @@ impl CpuBackend {
                 self.fill_held(head, span.sequence, span.position);
                 self.fill_run(head, span);
             }
-            let (ring, rows) = self.sequences.outputs(span.sequence, head.layer);
+            let (ring, rows) = self.sequences.ring(span.sequence, head.layer, Part::Outputs);
             let scratch = self.head.as_ref().expect("a head has buffers");
             for at in span.tokens.saturating_sub(ring.rows())..span.tokens {
                 let (row, token) = (&mut rows[ring.row(span.position + at)], span.first + at);
@@ -123,7 +123,7 @@ impl CpuBackend {
     /// Reads what is held of a sequence where a step's tokens would not fit behind it.
     fn make_room_for(&mut self, head: &Head, span: Span) {
         let filled = self.filled(span.sequence);
-        let (ring, _) = self.sequences.outputs(span.sequence, head.layer);
+        let (ring, _) = self.sequences.ring(span.sequence, head.layer, Part::Outputs);
         // The pair of the first token that is not filled has the output before it.
         if span.end() - filled + 1 > ring.rows() {
             self.fill_held(head, span.sequence, span.position);
@@ -150,7 +150,7 @@ impl CpuBackend {
         while position < end {
             let tokens = most.min(end - position);
             let span = Span { sequence, first: 0, tokens, position, base: 0 };
-            let (ring, rows) = self.sequences.outputs(sequence, head.layer);
+            let (ring, rows) = self.sequences.ring(sequence, head.layer, Part::Outputs);
             let bits = |position: usize| rows[ring.row(position)][self.config.hidden].to_bits();
             let own: Vec<u32> = (position..span.end()).map(bits).collect();
             let aside = self.put_aside(own, span);
@@ -198,7 +198,7 @@ impl CpuBackend {
     fn set_pair(&mut self, head: &Head, sequence: SequenceId, at: usize, from: Option<usize>) {
         let hidden = self.config.hidden;
         let before = (self.positions[at] as usize).checked_sub(1);
-        let (ring, rows) = self.sequences.outputs(sequence, head.layer);
+        let (ring, rows) = self.sequences.ring(sequence, head.layer, Part::Outputs);
         let outputs = &self.head.as_ref().expect("a head has buffers").outputs;
         let pair = &mut self.registers.get_mut(Register::Pair)[2 * hidden * at..][..2 * hidden];
         let (embedding, output) = pair.split_at_mut(hidden);
@@ -307,7 +307,7 @@ impl CpuBackend {
         }
         self.fill_all(sequence);
         let hidden = self.config.hidden;
-        let (ring, rows) = self.sequences.outputs(sequence, head.layer);
+        let (ring, rows) = self.sequences.ring(sequence, head.layer, Part::Outputs);
         let scratch = self.head.as_mut().expect("a head has buffers");
         scratch.output.copy_from_slice(&rows[ring.row(length - 1)][..hidden]);
         let mut token = token;

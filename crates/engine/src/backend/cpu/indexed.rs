@@ -16,11 +16,11 @@ use super::attention::attention_shape;
 use super::gated_streams::norm_row;
 use super::ops::Rotation;
 use super::scoring::{PAGES_TOGETHER, Scoring, choose_best, float_of_keys};
-use super::state::{IndexParts, owned_page};
+use super::state::LayerParts;
 use super::{CpuBackend, CpuOptions, Span};
 use crate::model::config::ModelConfig;
 use crate::model::index::{IndexConfig, IndexForm, Indexer};
-use crate::sequences::{Part, key_type};
+use crate::sequences::{Part, key_type, owned_page};
 
 /// Buffers of the layers.
 pub(super) struct IndexScratch {
@@ -178,7 +178,9 @@ impl CpuBackend {
         let norm = self.weights.vector(weights.key_norm);
         let rotation =
             Rotation { rope: &self.config.attention.rope, frequencies: &self.inverse_frequencies };
-        let IndexParts { layout, ring, rows, pages } = self.sequences.index(span.sequence, layer);
+        let LayerParts { layout, state: rows, pages } =
+            self.sequences.parts(span.sequence, layer, Part::Index);
+        let (layout, ring) = (layout.side(), layout.ring_of(layer, Part::Index));
         for at in 0..span.tokens {
             let position = span.position + at;
             let token = &both[(span.first + at) * index.width()..][..index.width()];
@@ -236,8 +238,9 @@ impl CpuBackend {
         let encoding = Encoding::Float(float_of_keys(self.options.kv_type));
         let query = &scratch.queries[(span.first + at) * width..][..width];
         self.compute.prepare(query, index.dim, &[encoding], &mut scratch.prepared);
-        let (layout, pages) = self.sequences.index_keys(span.sequence);
-        let pages = &*pages;
+        let LayerParts { layout, pages, .. } =
+            self.sequences.parts(span.sequence, layer, Part::Index);
+        let (layout, pages) = (layout.side(), &*pages);
         let scoring = Scoring {
             compute: &self.compute,
             encoding,

@@ -7,7 +7,6 @@ mod ahead;
 mod attention;
 mod chosen_rows;
 mod compressed;
-mod compressed_state;
 mod dense;
 mod gated_streams;
 mod head;
@@ -16,6 +15,7 @@ mod latent;
 mod mixture;
 mod ngrams;
 mod ops;
+mod pooled_rows;
 mod recover;
 mod registers;
 mod replay;
@@ -48,7 +48,6 @@ use self::registers::Registers;
 use self::replay::RoundScratch;
 pub use self::requirements::Requirements;
 use self::state::HostSequences;
-pub use self::state::KvGrowth;
 use self::streams::StreamScratch;
 use self::tiled::Tiled;
 use super::{
@@ -61,6 +60,16 @@ use crate::model::program::{Program, Stage};
 use crate::routing::Routing;
 use crate::sequences::Span;
 use crate::weights::{MatrixId, TableId, VectorId, Weights};
+
+/// When key-value pages are allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KvGrowth {
+    /// Page by page, as sequences grow: a short answer never pays for the whole context. The plan counts the whole.
+    #[default]
+    Grow,
+    /// All at once, before the first token: nothing grows while generating.
+    Ahead,
+}
 
 /// Sizes and choices of a CPU backend.
 #[derive(Clone, Debug)]

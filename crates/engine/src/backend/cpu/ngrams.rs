@@ -95,7 +95,7 @@ impl CpuBackend {
         let NgramSource { layer, hash, wanted, .. } = &mut self.ngram_rows.layers[place];
         wanted.clear();
         for (run, span) in self.spans.iter().enumerate() {
-            let (ring, kept) = self.sequences.ngrams(span.sequence, *layer);
+            let (ring, kept) = self.sequences.ring(span.sequence, *layer, Part::Ngrams);
             let kept = |position| kept[ring.row(position)].last().map_or(0, |id| id.to_bits());
             push_run(hash, (&self.spans, run), &self.tokens, kept, wanted);
         }
@@ -128,7 +128,7 @@ impl CpuBackend {
         let (wide, kernel) = (self.config.streams() * self.config.hidden, shape.kernel);
         let taps_of = self.weights.vector(weights.convolution);
         for (run, span) in self.spans.iter().enumerate() {
-            let (ring, kept) = self.sequences.ngrams(span.sequence, layer);
+            let (ring, kept) = self.sequences.ring(span.sequence, layer, Part::Ngrams);
             let (values, seen, residual) = self.registers.two_inputs(
                 Register::StreamValues,
                 Register::StreamsNormed,

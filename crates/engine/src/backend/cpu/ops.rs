@@ -224,7 +224,7 @@ impl CpuBackend {
         let (channels, kernel) = (shape.channels(), shape.convolution_kernel);
         let weight = self.weights.vector(weight);
         for (run, span) in self.spans.iter().enumerate() {
-            let (tail, replay) = self.sequences.convolution(span.sequence, layer);
+            let (tail, replay) = self.sequences.delta(span.sequence, layer, Part::Tail);
             let rows = span.first * channels..(span.first + span.tokens) * channels;
             let (mixed, out) = self.registers.pair(Register::Mixed, Register::Convolved);
             let (x, out) = (&mixed[rows.clone()], &mut out[rows]);
@@ -272,7 +272,7 @@ impl CpuBackend {
                 tiled: self.tiled.as_mut(),
             };
             let lag = self.sequences.lag(span.sequence);
-            let (state, replay) = self.sequences.recurrence(span.sequence, layer);
+            let (state, replay) = self.sequences.delta(span.sequence, layer, Part::State);
             let (Some(mut replay), Some(scratch)) = (replay, &mut self.round) else {
                 rule.run(state, &inputs, out);
                 self.sequences.keep(layer, Part::State, run);
@@ -309,7 +309,7 @@ impl CpuBackend {
                 for op in self.program.layers[number].stage(Stage::Mixer) {
                     let &Op::DeltaRule { decay_rate, decay_bias, .. } = op else { continue };
                     let layer = LayerId(number as u16);
-                    let (state, replay) = self.sequences.recurrence(sequence, layer);
+                    let (state, replay) = self.sequences.delta(sequence, layer, Part::State);
                     let Some(replay) = replay else { continue };
                     let weights = [decay_rate, decay_bias].map(|id| self.weights.vector(id));
                     let mut rule = Rule {

@@ -6,9 +6,12 @@
 //! whatever its tokens are; 35B-A3B takes 66 KB a token and layer for it.
 
 use kernels::{DeltaDecay, DeltaInputs};
+use store::LayerId;
 
 use super::CpuOptions;
+use super::state::HostSequences;
 use crate::model::config::{DeltaConfig, ModelConfig};
+use crate::sequences::{Kept, Part, SequenceId};
 
 /// Sizes of what a layer has.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +49,36 @@ impl ReplayShape {
         (self.tail + 2 * self.tokens) * self.channels + self.tokens * gates
     }
 
+    /// The rows of one of `layers` delta layers, by its number among them; `all` is empty until a place's first round.
+    pub(super) fn of_layer<'a>(
+        &self,
+        all: &'a mut Vec<f32>,
+        layers: usize,
+        index: usize,
+    ) -> ReplayRows<'a> {
+        all.resize(layers * self.values(), 0.0);
+        self.rows(&mut all[index * self.values()..][..self.values()])
+    }
+
     /// The rows of a layer in its values.
-    pub(super) fn rows<'a>(&self, values: &'a mut [f32]) -> ReplayRows<'a> {
+    fn rows<'a>(&self, values: &'a mut [f32]) -> ReplayRows<'a> {
         let (raw, rest) = values.split_at_mut((self.tail + self.tokens) * self.channels);
         let (convolved, rest) = rest.split_at_mut(self.tokens * self.channels);
         let (decay, beta) = rest.split_at_mut(self.tokens * self.decays);
         ReplayRows { shape: *self, raw, convolved, decay, beta }
+    }
+}
+
+impl HostSequences {
+    /// Sets the convolution tails of a sequence to those behind the first `tokens` of its last round.
+    pub(super) fn cut_tails(&mut self, sequence: SequenceId, tokens: usize) {
+        for layer in (0..self.layout().layers()).map(|layer| LayerId(layer as u16)) {
+            if self.layout().kept(layer) == Kept::State
+                && let (tail, Some(rows)) = self.delta(sequence, layer, Part::Tail)
+            {
+                rows.set_tail(tokens, tail);
+            }
+        }
     }
 }
 

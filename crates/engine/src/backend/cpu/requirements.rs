@@ -13,13 +13,12 @@ use super::mixture::{MixtureScratch, PACKINGS};
 use super::ngrams::NgramRows;
 use super::registers::Registers;
 use super::replay::{ReplayShape, RoundScratch};
-use super::state::layout;
 use super::streams::StreamScratch;
 use super::tiled::Tiled;
 use super::{CpuOptions, PAGE_TOKENS};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
-use crate::sequences::{CompressedLayout, Kept, SideLayout};
+use crate::sequences::{CompressedLayout, Kept, RowForm, SequenceLayout, SideLayout};
 
 /// Memory of a backend, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +48,11 @@ impl Sum for Requirements {
 }
 
 impl CpuOptions {
+    /// What a sequence carries of the layers that are computed here.
+    pub(super) fn layout(&self, config: &ModelConfig) -> SequenceLayout {
+        SequenceLayout::of_layers(config, &self.layers, self.kv_type, RowForm::Blocks)
+    }
+
     /// Pages of keys and values that exist: the whole context of every sequence. Snapshots hold what sequences
     /// leave, and a sequence may have to copy the page that it shares with one.
     pub(super) fn pages(&self) -> usize {
@@ -80,7 +84,7 @@ impl CpuOptions {
 impl Requirements {
     /// What `CpuBackend::new` with these options will hold, sequences included.
     pub fn of(config: &ModelConfig, options: &CpuOptions) -> Self {
-        let layout = layout(config, options);
+        let layout = options.layout(config);
         let float = size_of::<f32>();
         let tokens = options.batch_tokens;
         let streams = config.streams();
@@ -113,7 +117,7 @@ impl Requirements {
 
     /// Keys and values of one token of one sequence: a page's share, rounded up.
     pub fn key_value_bytes_per_token(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        layout(config, options).page_bytes().div_ceil(PAGE_TOKENS) as u64
+        options.layout(config).page_bytes().div_ceil(PAGE_TOKENS) as u64
     }
 
     /// Compressed rows and index keys of one token, in layers that have them.
@@ -125,7 +129,7 @@ impl Requirements {
 
     /// One snapshot of a sequence, but for keys and values, which it shares.
     pub fn snapshot_bytes(config: &ModelConfig, options: &CpuOptions) -> u64 {
-        layout(config, options).state_bytes() as u64
+        options.layout(config).state_bytes() as u64
     }
 
     /// Activations of one more token in the batch, at batch sizes that prefill uses.

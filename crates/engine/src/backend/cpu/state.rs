@@ -1,9 +1,7 @@
 //! Sequences on the processor: their pages and states lie in plain memory, where kernels read and write them.
 //!
-//! Pages come from one pool: allocated ahead ([`KvGrowth::Ahead`]: nothing grows while generating) or as a sequence
-//! reaches them ([`KvGrowth::Grow`]: a short answer never pays for the whole context; the plan counts the whole). A
-//! page that a snapshot holds as well is copied before it is written. The state of a sequence has the form that
-//! snapshots have; the rings of windows are part of it.
+//! Pages come from one pool; a page that a snapshot holds as well is copied before it is written. The state of a
+//! sequence has the form that snapshots have; the rings of windows are part of it.
 
 use std::convert::Infallible;
 use std::ops::{Deref, DerefMut, Range};
@@ -12,28 +10,13 @@ use std::sync::Arc;
 use kernels::{AttentionShape, KeyValueBlock, store_rows};
 use store::LayerId;
 
-use super::CpuOptions;
 use super::replay::{ReplayRows, ReplayShape};
+use super::{CpuOptions, KvGrowth};
 use crate::model::config::ModelConfig;
 use crate::sequences::{
-    CompressedLayout, Kept, Limits, PAGE_TOKENS, Part, Region, Ring, RowForm, SequenceId,
-    SequenceLayout, Sequences, SharedPage, SideLayout, StateMemory,
+    Kept, Limits, PagePart, Part, Region, Ring, SequenceId, SequenceLayout, Sequences, SharedPage,
+    StateMemory, cut, cut_mut, page_parts,
 };
-
-/// When key-value pages are allocated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KvGrowth {
-    /// Page by page, as sequences grow.
-    #[default]
-    Grow,
-    /// All at once, before the first token.
-    Ahead,
-}
-
-/// What a sequence carries on the processor, of the layers computed there.
-pub(super) fn layout(config: &ModelConfig, options: &CpuOptions) -> SequenceLayout {
-    SequenceLayout::of_layers(config, &options.layers, options.kv_type, RowForm::Blocks)
-}
 
 /// The states of all places, in the form of snapshots.
 pub(super) struct HostMemory {
@@ -47,29 +30,6 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    fn part(&mut self, sequence: SequenceId, layer: LayerId, part: Part) -> &mut [f32] {
-        &mut self.states[sequence.place()][self.layout.range(layer, part)]
-    }
-
-    /// A part of a delta layer, with what the layer was fed in a round, where there are rounds.
-    fn delta_part(
-        &mut self,
-        sequence: SequenceId,
-        layer: LayerId,
-        part: Part,
-    ) -> (&mut [f32], Option<ReplayRows<'_>>) {
-        let (place, layout) = (sequence.place(), &self.layout);
-        let range = layout.range(layer, part);
-        let rows = self.replay.map(|shape| {
-            let (all, values) = (&mut self.replays[place], shape.values());
-            if all.is_empty() {
-                *all = vec![0.0; layout.count(Kept::State) * values];
-            }
-            shape.rows(&mut all[layout.index(layer) * values..][..values])
-        });
-        (&mut self.states[place][range], rows)
-    }
-
     fn bytes(&mut self, region: &Region) -> &mut [u8] {
         let values = &mut self.states[region.place][self.layout.memory_range(region.memory)];
         &mut bytemuck::cast_slice_mut(values)[region.start..region.start + region.bytes]
@@ -79,32 +39,16 @@ impl HostMemory {
 impl StateMemory for HostMemory {
     type Error = Infallible;
 
-    fn shares_pages(&self) -> bool {
-        true
-    }
-
-    fn read(&mut self, from: &[Region], mut to: &mut [u8]) -> Result<(), Infallible> {
-        for region in from {
-            let (part, rest) = to.split_at_mut(region.bytes);
+    fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), Infallible> {
+        for (region, part) in from.iter().zip(cut_mut(to, from.iter().map(|it| it.bytes))) {
             part.copy_from_slice(self.bytes(region));
-            to = rest;
         }
         Ok(())
     }
 
-    fn write(&mut self, to: &[Region], mut from: &[u8]) -> Result<(), Infallible> {
-        for region in to {
-            let (part, rest) = from.split_at(region.bytes);
+    fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), Infallible> {
+        for (region, part) in to.iter().zip(cut(from, to.iter().map(|it| it.bytes))) {
             self.bytes(region).copy_from_slice(part);
-            from = rest;
-        }
-        Ok(())
-    }
-
-    fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), Infallible> {
-        for (from, to) in pairs {
-            let bytes = self.bytes(from).to_vec();
-            self.bytes(to).copy_from_slice(&bytes);
         }
         Ok(())
     }
@@ -123,7 +67,7 @@ impl StateMemory for HostMemory {
 /// All sequences of the backend, and the memory in which they lie.
 pub(super) struct HostSequences {
     sequences: Sequences,
-    pub(super) memory: HostMemory,
+    memory: HostMemory,
 }
 
 impl Deref for HostSequences {
@@ -141,21 +85,18 @@ impl DerefMut for HostSequences {
 
 impl HostSequences {
     pub(super) fn new(config: &ModelConfig, options: &CpuOptions) -> Self {
-        let layout = Arc::new(layout(config, options));
+        let layout = Arc::new(options.layout(config));
         let memory = HostMemory {
-            layout: Arc::clone(&layout),
-            states: (0..options.sequences).map(|_| Vec::new()).collect(),
+            states: vec![Vec::new(); options.sequences],
             replay: ReplayShape::new(config, options),
-            replays: (0..options.sequences).map(|_| Vec::new()).collect(),
+            replays: vec![Vec::new(); options.sequences],
+            layout: Arc::clone(&layout),
         };
+        let copies = [options.pages(), options.snapshots];
         let limits = Limits {
-            sequences: options.sequences,
-            context: options.context,
-            pages: options.pages(),
-            snapshots: options.snapshots,
             ahead: options.kv_growth == KvGrowth::Ahead,
-            stocked: false,
-            shares_pages: memory.shares_pages(),
+            shares_pages: true,
+            ..Limits::new(options.sequences, options.context, copies)
         };
         Self { sequences: Sequences::new(layout, limits), memory }
     }
@@ -179,40 +120,17 @@ impl HostSequences {
         position: usize,
         sides: &[&[f32]],
     ) {
-        let layout = &self.memory.layout;
+        let Self { sequences, memory: HostMemory { layout, states, .. } } = self;
         assert_eq!(sides.len(), layout.sides(), "keys and values, or rows that are both");
-        let ring = layout.ring(layer);
-        let side_bytes = match ring {
-            Some(_) => PAGE_TOKENS * layout.window_row(),
-            None => layout.side_bytes(),
-        };
-        let width = shape.key_value_heads * shape.head_dim;
-        let tokens = sides[0].len() / width;
-        let mut done = 0;
-        while done < tokens {
-            let (block, first) = ((position + done) / PAGE_TOKENS, (position + done) % PAGE_TOKENS);
-            let count = (PAGE_TOKENS - first).min(tokens - done);
-            let rows = done * width..(done + count) * width;
-            let layer = match ring {
-                Some(ring) => {
-                    ring.block_mut(self.memory.part(sequence, layer, Part::Window), block)
-                }
-                None => {
-                    let start = self.memory.layout.page_start(layer);
-                    let page = owned_page(&mut self.sequences.pages_mut(sequence)[block]);
-                    &mut page[start..start + sides.len() * side_bytes]
-                }
-            };
-            for (from, to) in sides.iter().zip(layer.chunks_exact_mut(side_bytes)) {
-                store_rows(shape, first, &from[rows.clone()], to);
+        let (width, state) =
+            (shape.key_value_heads * shape.head_dim, &mut states[sequence.place()]);
+        for PagePart { page, first, tokens } in page_parts(position, sides[0].len() / width) {
+            let block = sequences.block_mut(state, sequence, layer, page);
+            let side_bytes = block.len() / sides.len();
+            for (from, to) in sides.iter().zip(block.chunks_exact_mut(side_bytes)) {
+                store_rows(shape, first, &from[tokens.start * width..tokens.end * width], to);
             }
-            done += count;
         }
-    }
-
-    /// Most tokens of a run whose rows are written before they are attended.
-    pub(super) fn part_tokens(&self, layer: LayerId) -> usize {
-        self.memory.layout.ring(layer).map_or(usize::MAX, |ring| ring.part_tokens())
     }
 
     /// The blocks of a layer that tokens at `positions` see, and the position where the first of them begins.
@@ -222,109 +140,53 @@ impl HostSequences {
         layer: LayerId,
         positions: Range<usize>,
     ) -> (usize, Vec<KeyValueBlock<'_>>) {
-        let layout = &self.memory.layout;
-        if let Some(ring) = layout.ring(layer) {
-            let state = &self.memory.states[sequence.place()];
-            return ring.seen(&state[layout.range(layer, Part::Window)], positions);
-        }
-        let side_bytes = layout.side_bytes();
-        let (start, values_at) = (layout.page_start(layer), (layout.sides() - 1) * side_bytes);
-        let pages = &self.sequences.pages(sequence)[..positions.end.div_ceil(PAGE_TOKENS)];
-        let blocks = pages.iter().map(|page| {
-            let layer = &page[start..];
-            let values = &layer[values_at..values_at + side_bytes];
-            KeyValueBlock { keys: &layer[..side_bytes], values }
-        });
-        (0, blocks.collect())
+        let state = &self.memory.states[sequence.place()];
+        self.sequences.blocks(state, sequence, layer, positions)
     }
 
-    /// What a layer of compressed attention has of a sequence.
-    pub(super) fn compressed(
+    /// What a layer has of a sequence, with this part of its state.
+    pub(super) fn parts(
         &mut self,
         sequence: SequenceId,
         layer: LayerId,
-    ) -> CompressedParts<'_> {
+        part: Part,
+    ) -> LayerParts<'_> {
         let HostMemory { layout, states, .. } = &mut self.memory;
-        let state = &mut states[sequence.place()][layout.range(layer, Part::Compressed)];
-        let pages = self.sequences.pages_mut(sequence);
-        CompressedParts { layout: layout.compressed(), state, pages }
+        let state = &mut states[sequence.place()][layout.range(layer, part)];
+        LayerParts { layout, state, pages: self.sequences.pages_mut(sequence) }
     }
 
-    /// What a layer of attention to chosen keys has of a sequence.
-    pub(super) fn index(&mut self, sequence: SequenceId, layer: LayerId) -> IndexParts<'_> {
-        let HostMemory { layout, states, .. } = &mut self.memory;
-        let rows = &mut states[sequence.place()][layout.range(layer, Part::Index)];
-        let ring = layout.side().index(layer.index()).expect("a layer with an indexer");
-        IndexParts { layout: layout.side(), ring, rows, pages: self.sequences.pages_mut(sequence) }
-    }
-
-    /// Where index keys lie that every token has, and the pages that hold them.
-    pub(super) fn index_keys(&mut self, sequence: SequenceId) -> (&SideLayout, &mut [SharedPage]) {
-        (self.memory.layout.side(), self.sequences.pages_mut(sequence))
-    }
-
-    /// What a layer of hashed n-grams has of the tokens before.
-    pub(super) fn ngrams(&mut self, sequence: SequenceId, layer: LayerId) -> (Ring, &mut [f32]) {
-        let HostMemory { layout, states, .. } = &mut self.memory;
-        let ring = layout.side().ngrams(layer.index()).expect("a layer of n-grams");
-        (ring, &mut states[sequence.place()][layout.range(layer, Part::Ngrams)])
-    }
-
-    /// What a head has of the last tokens.
-    pub(super) fn outputs(&mut self, sequence: SequenceId, layer: LayerId) -> (Ring, &mut [f32]) {
-        let HostMemory { layout, states, .. } = &mut self.memory;
-        let ring = layout.side().outputs(layer.index()).expect("the layer of a head");
-        (ring, &mut states[sequence.place()][layout.range(layer, Part::Outputs)])
-    }
-
-    /// `[kernel - 1, channels]` raw inputs before the next token, and what the layer was fed in a round.
-    pub(super) fn convolution(
+    /// A ring that a layer has of a sequence, and its rows.
+    pub(super) fn ring(
         &mut self,
         sequence: SequenceId,
         layer: LayerId,
+        part: Part,
+    ) -> (Ring, &mut [f32]) {
+        let LayerParts { layout, state, .. } = self.parts(sequence, layer, part);
+        (layout.ring_of(layer, part), state)
+    }
+
+    /// The convolution tail (`[kernel - 1, channels]` raw inputs before the next token) or the recurrent state (in the
+    /// layout of `kernels::delta`) of a delta layer, and what the layer was fed in a round, where there are rounds.
+    pub(super) fn delta(
+        &mut self,
+        sequence: SequenceId,
+        layer: LayerId,
+        part: Part,
     ) -> (&mut [f32], Option<ReplayRows<'_>>) {
-        self.memory.delta_part(sequence, layer, Part::Tail)
-    }
-
-    /// The recurrent state of a layer, in the layout of `kernels::delta`, and what the layer was fed in a round.
-    pub(super) fn recurrence(
-        &mut self,
-        sequence: SequenceId,
-        layer: LayerId,
-    ) -> (&mut [f32], Option<ReplayRows<'_>>) {
-        self.memory.delta_part(sequence, layer, Part::State)
-    }
-
-    /// Sets the convolution tails of a sequence to those behind the first `tokens` of its last round.
-    pub(super) fn cut_tails(&mut self, sequence: SequenceId, tokens: usize) {
-        for layer in (0..self.memory.layout.layers()).map(|layer| LayerId(layer as u16)) {
-            if self.memory.layout.kept(layer) == Kept::State
-                && let (tail, Some(rows)) = self.convolution(sequence, layer)
-            {
-                rows.set_tail(tokens, tail);
-            }
-        }
+        let HostMemory { layout, states, replay, replays } = &mut self.memory;
+        let (layers, index) = (layout.count(Kept::State), layout.index(layer));
+        let fed = &mut replays[sequence.place()];
+        let rows = replay.map(|shape| shape.of_layer(fed, layers, index));
+        (&mut states[sequence.place()][layout.range(layer, part)], rows)
     }
 }
 
-/// What a layer of compressed attention has of a sequence.
-pub(super) struct CompressedParts<'a> {
-    pub(super) layout: &'a CompressedLayout,
-    /// Its part of the state.
+/// What a layer has of a sequence.
+pub(super) struct LayerParts<'a> {
+    pub(super) layout: &'a SequenceLayout,
+    /// A part of its state.
     pub(super) state: &'a mut [f32],
     pub(super) pages: &'a mut [SharedPage],
-}
-
-/// What a layer of attention to chosen keys has of a sequence.
-pub(super) struct IndexParts<'a> {
-    pub(super) layout: &'a SideLayout,
-    pub(super) ring: Ring,
-    /// The rows of the ring: keys of the last tokens, as they were projected.
-    pub(super) rows: &'a mut [f32],
-    pub(super) pages: &'a mut [SharedPage],
-}
-
-/// The rows of a page that is the sequence's own.
-pub(super) fn owned_page(page: &mut SharedPage) -> &mut [u8] {
-    Arc::get_mut(page).expect("the batch's beginning gave the sequence a page of its own")
 }

@@ -1,4 +1,5 @@
-//! What the operations of a batch name: how it runs, its parts, weights, rows of registers; and its end.
+//! A batch from its beginning to its end: its inputs, how it runs, what its operations name (parts, weights, rows of
+//! registers), and how it is put aside between two layers.
 
 use cuda::launch::{StepRuns, TokenPlaces};
 use cuda::{CudaError, Matrix, Span};
@@ -7,6 +8,7 @@ use super::super::{Purpose, Run};
 use super::buffers::Input;
 use super::{CudaBackend, Register, STEP_TOKENS};
 use crate::EngineError;
+use crate::sequences::{SequenceId, SnapshotPart, Suspended};
 use crate::weights::{MatrixId, VectorId};
 
 /// What is being done with the operations of the current batch.
@@ -127,11 +129,91 @@ impl CudaBackend {
         self.write_window_positions();
     }
 
+    /// Positions of the batch's tokens from the bases of their windows' rows, for the device to fetch.
+    fn write_window_positions(&self) {
+        let Some(rows) = self.sizes.layout.window_rows() else { return };
+        for span in self.sequences.spans() {
+            let first = rows.first_row(span, self.single);
+            let positions = (first..first + span.tokens).map(|place| place as u32);
+            let at = Input::WindowPosition as usize * self.tokens + span.first;
+            self.buffers.pinned.inputs.hand_over(at, positions);
+        }
+    }
+
     /// Brings them to the device.
     pub(super) fn upload_inputs(&self) -> Result<(), CudaError> {
         let count = self.sizes.input_rows() * self.tokens;
         let from = self.buffers.pinned.inputs.span(0, count);
         self.stream.copy(from, self.buffers.inputs.span(0, count))
+    }
+
+    /// Sets a sequence to a point of any.
+    pub(super) fn return_to(
+        &mut self,
+        sequence: SequenceId,
+        snapshot: &SnapshotPart,
+    ) -> Result<(), EngineError> {
+        self.settle()?;
+        self.hold_cache(std::iter::once((sequence.place(), snapshot.length())))?;
+        if let Some(ngrams) = &mut self.ngrams {
+            ngrams.restore(sequence.place(), snapshot);
+        }
+        let (sequences, mut memory) = self.sequences_in();
+        sequences.restore(&mut memory, sequence, snapshot)
+    }
+
+    /// Ends the batch.
+    pub(super) fn end_batch(&mut self) {
+        if let Some(ngrams) = &mut self.ngrams {
+            ngrams.commit(self.sequences.spans());
+        }
+        let answers = self.single;
+        let (sequences, mut memory) = self.sequences_in();
+        if let Err(error) = sequences.commit(&mut memory, answers) {
+            self.failure = Some(error);
+        }
+    }
+
+    /// The batch in progress, between two layers of a prompt; `None` for a step and when a copy fails. Records that
+    /// were read ahead for the next layer stay where they are.
+    pub(super) fn put_aside(&mut self) -> Option<Suspended> {
+        if self.single || self.failure.is_some() || self.stream.wait().is_err() {
+            return None;
+        }
+        let mut residual = Vec::new();
+        if self.at_work {
+            residual.resize(self.register(Register::Residual).len(), 0.0);
+            self.buffers.registers[Register::Residual as usize].read(0, &mut residual).ok()?;
+        }
+        let tokens = self.buffers.pinned.inputs.collect(0..self.tokens).collect();
+        let side = self.side.as_ref().filter(|_| self.config.shares_choices());
+        let chosen = side.map(|side| side.read_chosen(self.tokens)).transpose().ok()?;
+        let mut suspended = self.sequences.suspend(tokens, residual);
+        suspended.chosen = chosen.unwrap_or_default();
+        Some(suspended)
+    }
+
+    /// Goes on with a prompt's batch.
+    pub(super) fn take_up(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        self.finish_step()?;
+        self.end_given_up()?;
+        self.stream.wait()?;
+        if let Some(side) = self.side.as_ref().filter(|_| !suspended.chosen.is_empty()) {
+            side.write_chosen(&suspended.chosen)?;
+        }
+        let (tokens, residual) = self.sequences.resume(suspended);
+        self.tokens = tokens.len();
+        self.single = false;
+        self.place_windows()?;
+        // Rows are asked for again where their layer is still to come.
+        self.expect_ngrams(tokens.iter().copied(), false);
+        self.write_inputs(tokens.into_iter());
+        self.upload_inputs()?;
+        self.at_work = !residual.is_empty();
+        if self.at_work {
+            self.buffers.registers[Register::Residual as usize].write(0, &residual)?;
+        }
+        self.begin_step()
     }
 
     /// Waits until nothing is running.

@@ -11,14 +11,15 @@ use cuda::{CudaError, Device, DeviceBuffer, PinnedBuffer, Span};
 use store::LayerId;
 
 use super::super::Register;
-use super::compressed_buffers::CompressedSizes;
+use super::compressed_scratch::CompressedSizes;
 use super::head::HeadSizes;
 use super::rounds::RoundSizes;
 use super::side_buffers::SideSizes;
-use super::windows::WindowSizes;
 use super::{CudaOptions, STEP_TOKENS, latent};
 use crate::model::config::{AttentionConfig, ModelConfig};
-use crate::sequences::{Kept, RowForm, SequenceLayout};
+use crate::sequences::{
+    Kept, PlaceBuffer, Placement, RowForm, RowPlaces, SequenceLayout, WindowSizes,
+};
 
 /// Most tokens of a prompt that a layer without experts computes at once.
 pub(super) const DENSE_TOKENS: usize = 512;
@@ -84,6 +85,12 @@ pub(super) struct Sizes {
     pub(super) windows: Option<WindowSizes>,
     /// What sequences carry.
     pub(super) layout: Arc<SequenceLayout>,
+    /// Where it lies in buffers of all sequences.
+    pub(super) placement: Placement,
+    /// What compressed attention keeps of all sequences.
+    pub(super) compressed_rows: RowPlaces,
+    /// What layers keep in addition. It is put aside before rounds, but of a head: a row that is read was kept.
+    pub(super) side_rows: RowPlaces,
 }
 
 impl Sizes {
@@ -96,6 +103,9 @@ impl Sizes {
             options.kv_type,
             RowForm::Rows,
         ));
+        let placement = Placement::new(&layout, options.sequences, options.context);
+        let (rounds, own) =
+            (options.round_tokens > 1, config.index.is_some() || config.ngrams.is_some());
         let layers = config.layers.len();
         let step_pairs = STEP_TOKENS * options.top_k;
         let cache_row = layout.row();
@@ -123,7 +133,7 @@ impl Sizes {
             latent: latent::shape(config),
             latent_tokens: latent::tokens_together(config, options.batch_tokens),
             cache_row,
-            cache_layer: options.sequences * options.context * cache_row,
+            cache_layer: placement.bytes(PlaceBuffer::Rows { layer: 0, side: 0 }),
             cache_sides: layout.sides(),
             attention_layers: layout.count(Kept::Paged),
             state: layout.state(),
@@ -140,9 +150,12 @@ impl Sizes {
                     .max(options.batch_tokens * moe.shared_intermediate.unwrap_or(0))
                     .max(options.batch_tokens.min(DENSE_TOKENS) * config.dense_width()),
             ],
-            compressed: CompressedSizes::new(config, options),
+            compressed: CompressedSizes::new(config, options, &layout),
             side: SideSizes::new(config, options, &layout),
-            windows: WindowSizes::new(&layout, options),
+            windows: WindowSizes::new(&layout, options.batch_tokens),
+            compressed_rows: placement.compressed(rounds),
+            side_rows: placement.side(rounds && own),
+            placement,
             layout,
         }
     }
@@ -215,16 +228,17 @@ impl Sizes {
 
     /// Bytes of keys and values.
     pub(super) fn key_value_bytes(&self) -> u64 {
-        let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::page_bytes);
-        (self.cache_sides * self.attention_layers * self.cache_layer + compressed) as u64
+        let rows = self.cache_sides * self.attention_layers * self.cache_layer;
+        (rows + self.compressed_rows.bytes_of_pages()) as u64
     }
 
     /// Bytes of recurrent states and tails, of windows, and of what layers keep in addition.
     pub(super) fn recurrent_bytes(&self) -> u64 {
-        let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::state_bytes);
-        let windows = self.windows.as_ref().map_or(0, WindowSizes::place_bytes_of_all);
-        let states = self.sequences * self.delta_layers * (self.state + self.tail) * 4;
-        let side = self.side.as_ref().map_or(0, SideSizes::state_bytes);
+        let of = |buffer| self.placement.bytes(buffer);
+        let states = of(PlaceBuffer::States) + of(PlaceBuffer::Tails);
+        let windows = 2 * self.placement.bytes_of_windows();
+        let side = self.side_rows.bytes_of_states() + self.side_rows.bytes_of_pages();
+        let compressed = self.compressed_rows.bytes_of_states();
         (states + 4 * self.round_values() + compressed + windows + side) as u64
     }
 
@@ -260,7 +274,7 @@ impl Sizes {
             + self.logit_rows * launch::ARG_MAX_BLOCKS
             + self.ranked();
         let compressed = self.compressed.as_ref().map_or(0, CompressedSizes::scratch_bytes);
-        let windows = self.windows.as_ref().map_or(0, WindowSizes::scratch_bytes);
+        let windows = self.windows.map_or(0, |windows| 2 * windows.run_bytes());
         let side = self.side.as_ref().map_or(0, SideSizes::scratch_bytes);
         let drafts = self.head.map_or(0, |head| head.bytes(self.input_rows()));
         (4 * (floats + words) + 8 * long + compressed + windows + side + drafts) as u64
@@ -483,8 +497,8 @@ impl Buffers {
             }))?,
             keys: per_layer(sizes.attention_layers)?,
             values: per_layer((sizes.cache_sides - 1) * sizes.attention_layers)?,
-            states: floats(sizes.sequences * sizes.delta_layers * sizes.state)?,
-            tails: floats(sizes.sequences * sizes.delta_layers * sizes.tail)?,
+            states: floats(sizes.placement.bytes(PlaceBuffer::States) / size_of::<f32>())?,
+            tails: floats(sizes.placement.bytes(PlaceBuffer::Tails) / size_of::<f32>())?,
             rounds: floats(sizes.round_values())?,
             inputs: words(sizes.input_rows() * sizes.tokens)?,
             chosen: words(sizes.pairs)?,

@@ -45,7 +45,8 @@ impl CudaBackend {
         let of = |register: Register, first: usize, tokens: usize, width: usize| {
             self.buffers.registers[register as usize].part(first * width, tokens * width)
         };
-        let (rows, keys) = (held.key_rows(places), held.stored_keys(layer));
+        let kept = self.sizes.layout.side().index_rows(layer.index());
+        let (rows, keys) = (self.place_buffers.side().rows(kept, places), held.stored_keys(layer));
         let IndexForm::Weighed { pairs } = index.form else {
             unreachable!("latent rows are chosen by weighed heads")
         };

@@ -11,7 +11,7 @@ use cuda::{CudaError, Span};
 use store::LayerId;
 
 use super::buffers::Input;
-use super::compressed_buffers::Compressed;
+use super::compressed_scratch::Compressed;
 use super::{CudaBackend, Register};
 use crate::model::compressed_attention::{CompressedAttention, Compressor};
 use crate::model::hyper_connections::Site;
@@ -227,9 +227,10 @@ impl CudaBackend {
         let tokens = places.positions.len();
         let (heads, dim, of_run) = (attention.query_heads, attention.head_dim, (first, tokens));
         let compression = weights.compressor.as_ref().map(|(compression, _)| *compression);
-        let rows = held.rows(layer, places, compression);
+        let layout = self.sizes.layout.compressed();
+        let rows = self.place_buffers.compressed().rows(layout.layer_rows(layer.index()), places);
         let stored = held.stored_rows(layer, compression.is_some());
-        let [tail, key_tail] = held.sizes.layout.tails(layer.index());
+        let [tail, key_tail] = layout.tails(layer.index());
         if let Some((compression, compressor)) = &weights.compressor {
             let width = compression.width(dim);
             let given = [Register::CompressedValues, Register::CompressedGates]

@@ -173,7 +173,8 @@ impl CudaBackend {
         let side = layout.memory_range(Memory::Side);
         let start = layout.range(layer, Part::Outputs).start - side.start;
         let stride = side.len();
-        let values = self.side().states.part(start, self.sizes.sequences * stride - start);
+        let values =
+            self.place_buffers.side().states.part(start, self.sizes.sequences * stride - start);
         OutputRing { values, stride, rows: ring.rows(), width: ring.row(0).len() }
     }
 

@@ -41,7 +41,8 @@ impl CudaBackend {
         let part = |register: Register, width: usize| {
             self.buffers.registers[register as usize].part(first * width, tokens * width)
         };
-        let rows = held.index_rows(layer, places);
+        let kept = self.sizes.layout.side().index_rows(layer.index());
+        let rows = self.place_buffers.side().rows(kept, places);
         let job = IndexRows {
             both: part(Register::IndexQuery, index.width()),
             norms: [weights.query_norm, weights.key_norm].map(|norm| self.vector(norm)),

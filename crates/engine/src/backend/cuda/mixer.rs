@@ -1,7 +1,7 @@
 //! Attention, convolution and delta rule of the runs of a batch, each with its sequence's state.
 
 use cuda::launch::{
-    self, AttentionShape, DeltaStep, Rotation, RunConvolution, TokenPlaces, Visible,
+    self, AttentionShape, DeltaStep, KeyValueCache, Rotation, RunConvolution, TokenPlaces, Visible,
 };
 use cuda::{CudaError, Span};
 use store::LayerId;
@@ -68,6 +68,27 @@ impl CudaBackend {
             })
         });
         self.sequences.put_pending(marks);
+    }
+
+    /// Appends keys and values of the tokens from `first` on to a cache, then attends.
+    pub(super) fn append_and_attend(
+        &self,
+        shape: &AttentionShape,
+        first: usize,
+        places: &TokenPlaces,
+        cache: &KeyValueCache,
+        visible: Visible,
+    ) -> Result<(), CudaError> {
+        let count = places.positions.len();
+        let (queries, keys) = (shape.query_heads * shape.dim, shape.key_value_heads * shape.dim);
+        let rows = |register, width: usize| {
+            self.buffers.registers[register as usize].part(first * width, count * width)
+        };
+        let (new_keys, values) = (rows(Register::Key, keys), rows(Register::Value, keys));
+        launch::append(&self.stream, shape, places, cache, new_keys, values)?;
+        let (query, out) = (rows(Register::Query, queries), rows(Register::Context, queries));
+        let scratch = self.buffers.attention.all();
+        launch::attend(&self.stream, shape, places, cache, query, out, scratch, visible)
     }
 
     /// The convolution of every run; tails for the places that are to be left.

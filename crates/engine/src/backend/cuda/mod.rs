@@ -20,7 +20,7 @@ mod buffers;
 mod chosen_rows;
 mod chunk;
 mod compressed;
-mod compressed_buffers;
+mod compressed_scratch;
 mod crossing;
 mod dense;
 mod draw;
@@ -48,7 +48,7 @@ mod speed;
 mod state;
 mod step;
 mod weights;
-mod windows;
+mod window_attention;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -63,7 +63,7 @@ use store::trunk::LoadMode;
 
 use self::batch::Mode;
 use self::buffers::{Buffers, Floats, Input, Sizes};
-use self::compressed_buffers::Compressed;
+use self::compressed_scratch::Compressed;
 use self::crossing::Crossings;
 pub use self::experts::ExpertMemory;
 use self::experts::Experts;
@@ -77,10 +77,10 @@ pub use self::requirements::{CudaOptions, CudaRequirements, SlotShare};
 use self::rounds::DeltaWeights;
 use self::side_buffers::Side;
 pub use self::speed::{Bandwidths, bandwidths};
+use self::state::PlaceBuffers;
 use self::step::Steps;
 use self::weights::{check_encodings, check_limits, load_trunk};
 pub use self::weights::{check_model, check_rounds};
-use self::windows::Windows;
 use super::prepared::Prepared;
 use super::{
     Backend, BatchRules, Cancel, Crossing, Drafting, Incoming, LayerBorder, Purpose, Ranking,
@@ -128,14 +128,14 @@ pub struct CudaBackend {
     /// Of layers with a window, where these have other heads.
     windowed_frequencies: Option<Span<f32>>,
     buffers: Buffers,
+    /// Of models whose layers keep more than keys, values and recurrent states.
+    place_buffers: PlaceBuffers,
     /// Of models with compressed attention.
     compressed: Option<Compressed>,
     /// Of models with layers of n-grams or of attention to chosen keys.
     side: Option<Side>,
     /// Of models with layers of n-grams, once their rows can be had.
     ngrams: Option<Ngrams>,
-    /// Of models with layers that keep a window of keys and values alone.
-    windows: Option<Windows>,
     /// Where keys and values share memory with experts' slots.
     growth: Option<Growth>,
     /// Next-layer prediction, where it was asked for and records can be outside device memory. Before `experts`: its
@@ -210,8 +210,8 @@ impl CudaBackend {
         let (frequencies, windowed_frequencies) = (inverse[0], inverse.get(1).copied());
         let share = memory.device_slots;
         let mut buffers = Buffers::new(&device, &sizes, routing.replaces(), share.grows())?;
-        let compressed = Compressed::load(&device, &config, catalog, &options)?;
-        let windows = Windows::new(&device, &sizes)?;
+        let compressed = Compressed::load(&device, &config, catalog, sizes.compressed.as_ref())?;
+        let place_buffers = PlaceBuffers::new(&device, &sizes)?;
         let side = sizes.side.as_ref().map(|sizes| Side::new(&device, sizes)).transpose()?;
         let mut growth = Growth::where_shared(&device, &sizes, &options, &share, &mut buffers)?;
         let pages = growth.as_mut().map_or_else(Vec::new, Growth::take_spare);
@@ -256,10 +256,10 @@ impl CudaBackend {
             frequencies,
             windowed_frequencies,
             buffers,
+            place_buffers,
             compressed,
             side,
             ngrams: None,
-            windows,
             growth,
             experts,
             prefetch,

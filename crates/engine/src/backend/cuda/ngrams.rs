@@ -294,7 +294,8 @@ impl CudaBackend {
                     width,
                     apart: shape.tokens,
                 };
-                let rows = this.side().ngram_rows(layer, places);
+                let kept = this.sizes.layout.side().ngram_rows(layer.index());
+                let rows = this.place_buffers.side().rows(kept, places);
                 launch::mix_ngrams(&this.stream, &rows, &mix)?;
                 marks.keep(&this.sequences, &mut this.memory(), (layer, Part::Ngrams), run)?;
             }

@@ -1,5 +1,9 @@
 //! Attention of heads without norms, and of those whose norms are launches of their own: over the cache of all
-//! positions, or over a window ([`super::windows`]).
+//! positions, or over a window (`sequences/window_rows.rs`).
+//!
+//! Kernels count positions from a window's base instead of the sequence's start; blocks of attention begin at
+//! multiples of 64 from either, so that bits do not depend on where the base is. Answers append to the place itself. A
+//! run of a prompt lies in buffers that all layers share until it is attended.
 
 use gpu::op::heads::HEAD_DIM_LIMIT;
 use gpu::op::{attention, attention_wide, plain};
@@ -8,10 +12,32 @@ use kernels::KvType;
 use store::LayerId;
 use store::cache::Phase;
 
-use super::windows::Sides;
+use super::places::Sides;
 use super::{GpuBackend, Register};
-use crate::sequences::Part;
+use crate::sequences::{Part, Span, WindowRun};
 use crate::weights::VectorId;
+
+/// A run as kernels take it.
+impl From<&Span> for attention::Run {
+    fn from(span: &Span) -> Self {
+        Self { first: span.first, tokens: span.tokens, position: span.position }
+    }
+}
+
+/// Copies rows of `row` bytes of keys and of values: those of `from` from `first` on, `count` of them, to row `at`.
+fn copy_rows(
+    gpu: &mut Gpu,
+    row: usize,
+    (from, (first, count)): (&Sides, (usize, usize)),
+    (to, at): (&Sides, usize),
+) {
+    if count == 0 {
+        return;
+    }
+    let [first, at, bytes] = [first, at, count].map(|rows| (rows * row) as u64);
+    gpu.copy(&from.0, first, &to.0, at, bytes);
+    gpu.copy(&from.1, first, &to.1, at, bytes);
+}
 
 /// What the runs of a batch attend with, but their caches.
 struct Heads<'a> {
@@ -145,7 +171,7 @@ impl GpuBackend {
     ) -> Result<(), GpuError> {
         let vector = |id: VectorId| &self.vectors[id.index()];
         let spec = &self.config.layers[layer.index()];
-        let no_sinks = self.places.windows.as_ref().map(|windows| &windows.no_sinks);
+        let no_sinks = self.constants.no_sinks.as_ref();
         let heads = Heads {
             cache: self.cache(),
             layer: attention::Layer {
@@ -164,27 +190,26 @@ impl GpuBackend {
                 y: &self.registers[Register::Context as usize],
             },
         };
-        let windows = self.places.windows.as_ref().filter(|_| spec.kept_window().is_some());
+        let layout = self.sequences.layout();
+        let (rows, row) = (layout.window_rows(), layout.window_row());
         let gpu = &mut self.residency.device_mut().gpu;
-        let Some(windows) = windows else {
+        let Some(rows) = rows.filter(|_| spec.kept_window().is_some()) else {
             return self.spans.iter().try_for_each(|span| {
-                heads.attend(gpu, self.places.cache(span.sequence, layer), span.run)
+                heads.attend(gpu, self.places.cache(span.sequence, layer), span.into())
             });
         };
-        let (index, rows) = (self.sequences.layout().index(layer), windows.sizes.rows);
         for (number, span) in self.spans.iter().enumerate() {
-            let (place, run) = (span.sequence.place(), span.run);
-            let (held, end) = (&windows.places[place][index], run.position + run.tokens);
+            let (held, run) = (self.places.window(span.sequence, layer), span.into());
             if self.phase == Phase::Decode {
-                let position = run.position - span.base;
+                let position = rows.first_row(span, true);
                 heads.attend(gpu, held, attention::Run { position, ..run })?;
             } else {
                 // The window before the run, the run, and the window at its end.
-                let (base, first) = (rows.base(run.position), rows.base(end));
-                let before = run.position - base;
-                windows.copy(gpu, (held, base - span.base), (&windows.run, 0), before);
-                heads.attend(gpu, &windows.run, attention::Run { position: before, ..run })?;
-                windows.copy(gpu, (&windows.run, first - base), (held, 0), end - first);
+                let WindowRun { before, after } = rows.run(span);
+                let of_run = self.places.run();
+                copy_rows(gpu, row, (held, before), (of_run, 0));
+                heads.attend(gpu, of_run, attention::Run { position: before.1, ..run })?;
+                copy_rows(gpu, row, (of_run, after), (held, 0));
                 let part = (layer, Part::Window);
                 self.sequences.keep(&mut self.places.memory(gpu), part, number)?;
             }

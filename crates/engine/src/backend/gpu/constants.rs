@@ -1,5 +1,6 @@
 //! Numbers of a model that kernels read from buffers, as they read weights.
 
+use gpu::op::attention::NO_SINK;
 use gpu::{Buffer, Gpu};
 
 use crate::EngineError;
@@ -11,28 +12,35 @@ pub(super) struct Constants {
     pub(super) embedding_scale: Option<Buffer>,
     /// Weights of norms that have none.
     pub(super) ones: Buffer,
+    /// Sinks that take no weight: kernels with windows have sinks.
+    pub(super) no_sinks: Option<Buffer>,
 }
 
 impl Constants {
-    /// Numbers of the buffers.
-    pub(super) fn sizes(config: &ModelConfig) -> [usize; 2] {
+    /// Numbers of the buffers; the last is of models that have layers with a window.
+    pub(super) fn sizes(config: &ModelConfig) -> Vec<usize> {
         let normed = |it: &&AttentionConfig| it.values != Values::Projected;
         let ones = config.attentions().filter(normed).map(|it| it.head_dim).max().unwrap_or(0);
-        [usize::from(config.stream.embedding_scale != 1.0), ones]
+        let windows = config.layers.iter().any(|layer| layer.kept_window().is_some());
+        let sinks = windows.then_some(config.attention.query_heads);
+        let scale = usize::from(config.stream.embedding_scale != 1.0);
+        [scale, ones].into_iter().chain(sinks).collect()
     }
 
     pub(super) fn new(gpu: &mut Gpu, config: &ModelConfig) -> Result<Self, EngineError> {
-        let [scale, ones] = Self::sizes(config).map(|count| vec![1.0; count]);
-        let mut held = |values: &[f32]| -> Result<Buffer, EngineError> {
-            let buffer = gpu.buffer("constants", 4 * values.len() as u64)?;
-            if !values.is_empty() {
-                gpu.write_floats(&buffer, 0, values)?;
+        let values = [config.stream.embedding_scale, 1.0, NO_SINK];
+        let mut held = Vec::with_capacity(values.len());
+        for (count, value) in Self::sizes(config).into_iter().zip(values) {
+            let buffer = gpu.buffer("constants", 4 * count as u64)?;
+            if count > 0 {
+                gpu.write_floats(&buffer, 0, &vec![value; count])?;
             }
-            Ok(buffer)
-        };
-        let factor: Vec<f32> =
-            scale.iter().map(|one| one * config.stream.embedding_scale).collect();
-        let (scale, ones) = (held(&factor)?, held(&ones)?);
-        Ok(Self { embedding_scale: (!factor.is_empty()).then_some(scale), ones })
+            held.push((buffer, count));
+        }
+        let mut held = held.into_iter();
+        let mut next = || held.next().expect("a buffer for each size");
+        let ((scale, scaled), (ones, _)) = (next(), next());
+        let no_sinks = held.next().map(|(buffer, _)| buffer);
+        Ok(Self { embedding_scale: (scaled > 0).then_some(scale), ones, no_sinks })
     }
 }

@@ -199,7 +199,7 @@ impl GpuBackend {
         let inputs = delta::Inputs { x, beta, decays };
         for (index, span) in self.spans.iter().enumerate() {
             let (state, _) = self.places.recurrent(span.sequence, layer);
-            delta::launch(gpu, inputs, state, y, shape, span.run)?;
+            delta::launch(gpu, inputs, state, y, shape, span.into())?;
             let part = (layer, Part::State);
             self.sequences.keep(&mut self.places.memory(gpu), part, index)?;
         }
@@ -240,7 +240,7 @@ impl GpuBackend {
             buffers,
             shape,
             taps,
-            span.run.first,
+            span.first,
         )?;
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
         self.sequences.keep(&mut memory, (layer, Part::Tail), 0)
@@ -282,7 +282,7 @@ impl GpuBackend {
                 query,
                 places,
             };
-            heads::launch_prepare(gpu, cache, of, shape, span.run, pairs, epsilon)?;
+            heads::launch_prepare(gpu, cache, of, shape, span.into(), pairs, epsilon)?;
         } else {
             if gated {
                 let heads = heads::Heads { tokens, heads: shape.query_heads, dim };
@@ -298,7 +298,7 @@ impl GpuBackend {
         }
         for span in &self.spans {
             let (keys, values) = self.places.cache(span.sequence, layer);
-            let (places, run) = (attention::KeyValue { keys, values }, span.run);
+            let (places, run) = (attention::KeyValue { keys, values }, span.into());
             let queries = attention::Queries { query, both: gates };
             if !together {
                 let rows = attention::KeyValue { keys: key, values: value };

@@ -110,17 +110,17 @@ impl GpuBackend {
         for span in &self.spans {
             let (held, _) = self.places.cache(span.sequence, layer);
             let appended = Appended { rows, norm, angles: &self.angles, to: held };
-            latent::launch_append(gpu, cache, appended, shape, config.rms_epsilon, span.run)?;
-            for start in (0..span.run.tokens).step_by(TOKENS) {
-                let tokens = TOKENS.min(span.run.tokens - start);
-                let first = span.run.first + start;
+            latent::launch_append(gpu, cache, appended, shape, config.rms_epsilon, span.into())?;
+            for start in (0..span.tokens).step_by(TOKENS) {
+                let tokens = TOKENS.min(span.tokens - start);
+                let first = span.first + start;
                 let x = Rows { buffer: query, first, width };
                 let y = Rows { buffer: meets, first: 0, width: shape.width() };
                 head_product::launch(gpu, absorb, x, y, tokens)?;
                 let ends = Turned { query, angles: &self.angles, turned: meets };
                 let queries = QueryHeads { heads, plain: config.plain_dim };
                 latent::launch_turn(gpu, ends, shape, queries, (first, tokens))?;
-                let run = Run { first: 0, tokens, position: span.run.position + start };
+                let run = Run { first: 0, tokens, position: span.position + start };
                 let places = KeyValue { keys: held, values: held };
                 attention_wide::launch(gpu, cache, meets, places, sums, of, run)?;
                 let x = Rows { buffer: sums, first: 0, width: shape.rank };

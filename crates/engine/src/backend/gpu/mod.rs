@@ -27,7 +27,6 @@ mod running;
 mod slots;
 mod speed;
 mod step;
-mod windows;
 
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
 use self::fuse::{Facts, Launch, Shape, prepare};
 use self::latent::LatentBuffers;
-use self::places::{Places, Span};
+use self::places::Places;
 use self::prefetch::Prefetch;
 use self::replaced::Replaced;
 use self::requirements::Sizes;
@@ -68,7 +67,7 @@ use crate::model::program::{Product, Program, Stage};
 use crate::residency::Residency;
 pub use crate::residency::predictor::Prediction;
 use crate::routing::Routing;
-use crate::sequences::Sequences;
+use crate::sequences::{Sequences, Span};
 use crate::weights::{MatrixId, VectorId};
 use text::sampling::{Ranked, Wanted};
 
@@ -159,19 +158,16 @@ impl GpuBackend {
     }
 
     fn not_finite(&self, token: usize) -> EngineError {
-        let span = self
-            .spans
-            .iter()
-            .find(|span| (span.run.first..span.run.first + span.run.tokens).contains(&token));
-        let position = span.map_or(0, |span| span.run.position + token - span.run.first);
+        let spans = &self.spans;
+        let span = spans.iter().find(|it| (it.first..it.first + it.tokens).contains(&token));
+        let position = span.map_or(0, |span| span.position + token - span.first);
         EngineError::NotFinite { position }
     }
 
     /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
     fn tell_batch(&mut self) -> Result<(), GpuError> {
-        let positions = self.spans.iter().flat_map(|span| {
-            (span.run.position..span.run.position + span.run.tokens).map(|at| at as u32)
-        });
+        let positions = self.spans.iter().flat_map(|span| span.position..span.end());
+        let positions = positions.map(|position| position as u32);
         let turned = |frequencies: &[f32], magnitude: f32| {
             let mut angles = Vec::with_capacity(2 * self.tokens * frequencies.len());
             for position in positions.clone() {
@@ -201,7 +197,7 @@ impl GpuBackend {
     fn place_windows(&mut self) -> Result<(), GpuError> {
         let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
         self.sequences.place_windows(&mut memory, self.phase == Phase::Decode)?;
-        self.spans = self.sequences.spans().iter().map(Span::from).collect();
+        self.spans = self.sequences.spans().to_vec();
         Ok(())
     }
 
@@ -292,7 +288,7 @@ impl Backend for GpuBackend {
         self.settle()?;
         self.end_step()?;
         super::check_batch(runs, self.options.batch_tokens, self.config.vocabulary)?;
-        self.spans = self.sequences.begin(runs)?.iter().map(Span::from).collect();
+        self.spans = self.sequences.begin(runs)?.to_vec();
         self.ids = runs.iter().flat_map(|run| run.tokens).copied().collect();
         self.tokens = self.ids.len();
         self.at_work = false;

@@ -243,7 +243,7 @@ impl GpuBackend {
                 buffers,
                 channels,
                 taps,
-                span.run,
+                span.into(),
             )?;
             let mut memory = self.places.memory(&mut self.residency.device_mut().gpu);
             self.sequences.keep(&mut memory, (layer, Part::Tail), index)?;

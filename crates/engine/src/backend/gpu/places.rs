@@ -2,49 +2,35 @@
 
 use std::sync::Arc;
 
-use gpu::op::attention::Run as GpuRun;
 use gpu::{Buffer, Gpu, GpuError};
 use store::LayerId;
 
 use super::GpuOptions;
 use super::requirements::Sizes;
-use super::windows::{Sides, Windows};
 use crate::EngineError;
 use crate::sequences::{
-    Kept, Limits, Memory, Region, SequenceId, SequenceLayout, Sequences, Span as Placed,
-    StateMemory,
+    Kept, Limits, Memory, Region, SequenceId, SequenceLayout, Sequences, StateMemory, cut,
 };
 
-/// A run of the batch in progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) sequence: SequenceId,
-    pub(super) run: GpuRun,
-    /// As in [`Placed`].
-    pub(super) base: usize,
-}
-
-impl From<&Placed> for Span {
-    fn from(span: &Placed) -> Self {
-        let Placed { sequence, first, tokens, position, base } = *span;
-        Self { sequence, run: GpuRun { first, tokens, position }, base }
-    }
-}
+/// Two buffers of a layer, as keys and values.
+pub(super) type Sides = (Buffer, Buffer);
 
 /// Buffers of one sequence.
 struct Place {
     /// By layer that keeps all positions: keys, values.
     caches: Vec<Sides>,
     /// By delta layer: recurrent state, convolution tail.
-    states: Vec<(Buffer, Buffer)>,
+    states: Vec<Sides>,
+    /// By layer with a window: keys, values.
+    windows: Vec<Sides>,
 }
 
 /// Buffers of all sequences.
 pub(super) struct Places {
     layout: Arc<SequenceLayout>,
     places: Vec<Place>,
-    /// Of models that have layers with a window.
-    pub(super) windows: Option<Windows>,
+    /// The run in progress behind the window before it, of models that have layers with a window.
+    run: Option<Sides>,
 }
 
 impl Places {
@@ -54,37 +40,35 @@ impl Places {
         sizes: &Sizes,
     ) -> Result<Self, EngineError> {
         let layout = Arc::clone(&sizes.layout);
+        let mut pairs = |count: usize, what: [&str; 2], bytes: [u64; 2]| {
+            let pair = |_| Ok((gpu.buffer(what[0], bytes[0])?, gpu.buffer(what[1], bytes[1])?));
+            (0..count).map(pair).collect::<Result<Vec<Sides>, EngineError>>()
+        };
+        let recurrent = ["recurrent state", "convolution tail"];
         let mut places = Vec::with_capacity(options.sequences);
         for _ in 0..options.sequences {
-            let mut pairs = |count: usize, what: [&str; 2], bytes: [u64; 2]| {
-                (0..count)
-                    .map(|_| Ok((gpu.buffer(what[0], bytes[0])?, gpu.buffer(what[1], bytes[1])?)))
-                    .collect::<Result<Vec<_>, EngineError>>()
-            };
-            let cache = sizes.sides_bytes();
-            let recurrent = [4 * layout.state() as u64, 4 * layout.tail() as u64];
-            let (deltas, what) = (layout.count(Kept::State), "recurrent state");
+            let (caches, states) = (layout.count(Kept::Paged), layout.count(Kept::State));
             places.push(Place {
-                caches: pairs(layout.count(Kept::Paged), ["keys of a context"; 2], cache)?,
-                states: pairs(deltas, [what, "convolution tail"], recurrent)?,
+                caches: pairs(caches, ["keys of a context"; 2], sizes.sides_bytes())?,
+                states: pairs(states, recurrent, sizes.recurrent_bytes())?,
+                windows: Vec::new(),
             });
         }
-        let windows = sizes.windows.as_ref();
-        let windows = windows.map(|sizes| Windows::new(gpu, sizes, options.sequences));
-        Ok(Self { layout, places, windows: windows.transpose()? })
+        let mut run = None;
+        if let Some(windows) = &sizes.windows {
+            let bytes = [layout.window_place_bytes() as u64; 2];
+            for place in &mut places {
+                place.windows = pairs(layout.count(Kept::Window), ["keys of a window"; 2], bytes)?;
+            }
+            run = pairs(1, ["keys of a run"; 2], [windows.run_bytes() as u64; 2])?.pop();
+        }
+        Ok(Self { layout, places, run })
     }
 
     /// The owner of the sequences that lie here.
     pub(super) fn owner(&self, options: &GpuOptions) -> Sequences {
-        let limits = Limits {
-            sequences: options.sequences,
-            context: options.context,
-            pages: options.snapshot_pages,
-            snapshots: options.snapshots,
-            ahead: false,
-            stocked: false,
-            shares_pages: false,
-        };
+        let copies = [options.snapshot_pages, options.snapshots];
+        let limits = Limits::new(options.sequences, options.context, copies);
         Sequences::new(Arc::clone(&self.layout), limits)
     }
 
@@ -94,8 +78,18 @@ impl Places {
     }
 
     /// Recurrent state and convolution tail of a layer.
-    pub(super) fn recurrent(&self, sequence: SequenceId, layer: LayerId) -> &(Buffer, Buffer) {
+    pub(super) fn recurrent(&self, sequence: SequenceId, layer: LayerId) -> &Sides {
         &self.places[sequence.place()].states[self.layout.index(layer)]
+    }
+
+    /// Keys and values of a layer with a window.
+    pub(super) fn window(&self, sequence: SequenceId, layer: LayerId) -> &Sides {
+        &self.places[sequence.place()].windows[self.layout.index(layer)]
+    }
+
+    /// Keys and values of a prompt's run in a layer with a window, and of the window before it.
+    pub(super) fn run(&self) -> &Sides {
+        self.run.as_ref().expect("a layout with windows has a buffer for runs")
     }
 
     /// What sequences are copied through.
@@ -105,18 +99,11 @@ impl Places {
 
     fn buffer(&self, region: &Region) -> &Buffer {
         let place = &self.places[region.place];
-        match region.memory {
-            Memory::State(index) => &place.states[index].0,
-            Memory::Tail(index) => &place.states[index].1,
-            Memory::Rows { layer, side } => {
-                let (keys, values) = &place.caches[layer];
-                if side == 0 { keys } else { values }
-            }
-            Memory::Window { layer, side } => {
-                let windows = self.windows.as_ref().expect("a layout with windows has places");
-                let (keys, values) = &windows.places[region.place][layer];
-                if side == 0 { keys } else { values }
-            }
+        let ((first, second), side) = match region.memory {
+            Memory::State(index) => (&place.states[index], 0),
+            Memory::Tail(index) => (&place.states[index], 1),
+            Memory::Rows { layer, side } => (&place.caches[layer], side),
+            Memory::Window { layer, side } => (&place.windows[layer], side),
             Memory::Compressed
             | Memory::Side
             | Memory::Ring(_)
@@ -124,7 +111,8 @@ impl Places {
             | Memory::IndexPages => {
                 unreachable!("models with {:?} are refused", region.memory)
             }
-        }
+        };
+        if side == 0 { first } else { second }
     }
 }
 
@@ -137,39 +125,29 @@ pub(super) struct GpuMemory<'a> {
 impl StateMemory for GpuMemory<'_> {
     type Error = GpuError;
 
-    fn shares_pages(&self) -> bool {
-        false
-    }
-
     fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), GpuError> {
-        let part = |region: &Region| (region.start as u64, region.bytes as u64);
-        let parts = from.iter().map(|region| {
-            let (start, bytes) = part(region);
-            (self.places.buffer(region), start, bytes)
-        });
-        let read = self.gpu.read(&parts.collect::<Vec<_>>())?;
+        let part = |it: &Region| (self.places.buffer(it), it.start as u64, it.bytes as u64);
+        let read = self.gpu.read(&from.iter().map(part).collect::<Vec<_>>())?;
         to.copy_from_slice(&read);
         Ok(())
     }
 
-    fn write(&mut self, to: &[Region], mut from: &[u8]) -> Result<(), GpuError> {
-        for region in to {
-            let (part, rest) = from.split_at(region.bytes);
-            self.gpu.write(self.places.buffer(region), region.start as u64, part)?;
-            from = rest;
-        }
-        Ok(())
+    fn write(&mut self, to: &[Region], from: &[u8]) -> Result<(), GpuError> {
+        let mut parts = to.iter().zip(cut(from, to.iter().map(|it| it.bytes)));
+        parts.try_for_each(|(region, part)| {
+            self.gpu.write(self.places.buffer(region), region.start as u64, part)
+        })
     }
 
     fn copy(&mut self, pairs: &[(Region, Region)]) -> Result<(), GpuError> {
         for (from, to) in pairs {
             let [source, target] = [from, to].map(|region| self.places.buffer(region));
             let (start, at, bytes) = (from.start as u64, to.start as u64, from.bytes as u64);
-            match (&self.places.windows, from.place == to.place) {
+            match (&self.places.run, from.place == to.place) {
                 // A buffer cannot be copied to itself.
-                (Some(windows), true) => {
-                    self.gpu.copy(source, start, &windows.run.0, 0, bytes);
-                    self.gpu.copy(&windows.run.0, 0, target, at, bytes);
+                (Some((between, _)), true) => {
+                    self.gpu.copy(source, start, between, 0, bytes);
+                    self.gpu.copy(between, 0, target, at, bytes);
                 }
                 _ => self.gpu.copy(source, start, target, at, bytes),
             }

@@ -20,12 +20,11 @@ use super::constants::Constants;
 use super::fuse::serves;
 use super::latent;
 use super::step::STEP_TOKENS;
-use super::windows::WindowSizes;
 use crate::EngineError;
 use crate::model::config::{AttentionConfig, FeedForward, ModelConfig};
 use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
-use crate::sequences::{Kept, RowForm, SequenceLayout};
+use crate::sequences::{Kept, RowForm, SequenceLayout, WindowSizes};
 use crate::weights::Catalog;
 
 /// Sizes of a backend.
@@ -113,7 +112,7 @@ pub(super) struct Sizes {
     pub(super) angles: usize,
     pub(super) windowed_angles: usize,
     /// [`Constants`].
-    pub(super) constants: [usize; 2],
+    pub(super) constants: Vec<usize>,
     /// Words of the table of experts.
     pub(super) table: usize,
     /// Words of each of the two buffers in which tokens are ranked, and most likely tokens at once.
@@ -192,7 +191,7 @@ impl Sizes {
             left: if ends { 0 } else { tokens.min(STEP_TOKENS) * hidden },
             cache_bytes: (options.context * layout.row()) as u64,
             latent: latent::sizes(config, tokens),
-            windows: WindowSizes::new(&layout, options, attention.query_heads),
+            windows: WindowSizes::new(&layout, options.batch_tokens),
             layout,
         }
     }
@@ -200,6 +199,11 @@ impl Sizes {
     /// Bytes of a sequence's keys in one layer that keeps all positions, and of its values: none where rows are both.
     pub(super) fn sides_bytes(&self) -> [u64; 2] {
         [self.cache_bytes, if self.layout.sides() == 2 { self.cache_bytes } else { 0 }]
+    }
+
+    /// Bytes of a sequence's recurrent state and convolution tail in one delta layer.
+    pub(super) fn recurrent_bytes(&self) -> [u64; 2] {
+        [self.layout.state(), self.layout.tail()].map(|values| 4 * values as u64)
     }
 
     /// Bytes of all buffers of a batch.
@@ -233,7 +237,7 @@ impl Sizes {
             Gpu::CONTROL_WORDS as usize,
         ];
         let registers = self.registers.into_iter().chain(self.halves).chain(self.latent);
-        let registers = registers.chain(self.constants);
+        let registers = registers.chain(self.constants.iter().copied());
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
@@ -276,10 +280,14 @@ impl GpuRequirements {
         let (windows, caches) = (layers(Kept::Window), layers(Kept::Paged));
         let key_values = std::iter::repeat_n(sizes.sides_bytes(), caches);
         let key_values = sum(&mut key_values.flatten());
-        let kept = sizes.windows.as_ref();
-        let kept = sum(&mut kept.into_iter().flat_map(|it| it.buffers(windows)));
-        let states = [sizes.layout.state(), sizes.layout.tail()].map(|values| 4 * values as u64);
-        let states = states.map(|bytes| std::iter::repeat_n(bytes, layers(Kept::State)));
+        let kept = sizes.windows.iter().flat_map(|it| {
+            let place = sizes.layout.window_place_bytes();
+            let bytes = [(place, 2 * windows), (it.run_bytes(), 2)];
+            bytes.into_iter().flat_map(|(bytes, count)| std::iter::repeat_n(bytes as u64, count))
+        });
+        let kept = sum(&mut { kept });
+        let states =
+            sizes.recurrent_bytes().map(|bytes| std::iter::repeat_n(bytes, layers(Kept::State)));
         let recurrent = kept + sum(&mut states.into_iter().flatten());
         let used = weights + activations + key_values + recurrent;
         let staging = footprint.bytes() - used + Footprint::staging(class, sizes.read(config));

@@ -1,22 +1,21 @@
-//! Device memory of models with compressed attention and several residual streams: sizes, what sequences keep, scratch.
-//!
-//! A sequence's state and pages have the layout of the processor (`sequences/compressed_layout.rs`), pages one after
-//! the other in the sequence's place: a snapshot is a copy of them.
+//! Scratch and constants of models with compressed attention and several residual streams: rotations, rows of a batch,
+//! scores, weights of streams, tables that decide experts. What sequences keep is in `state.rs`.
 
-use cuda::launch::{self, Rotation, SequenceRows, StoredRows, Streams, TokenPlaces};
+use std::sync::Arc;
+
+use cuda::launch::{self, Rotation, StoredRows, Streams};
 use cuda::{CudaError, Device, DeviceBuffer, Span};
 use kernels::KvType;
 use kernels::format::Encoding;
 use store::{ExpertId, LayerId};
 
-use super::super::PAGE_TOKENS;
 use super::buffers::Floats;
 use super::{CudaOptions, STEP_TOKENS};
 use crate::EngineError;
 use crate::model::compressed_attention::{CompressedConfig, Compression};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::hyper_connections::HyperConfig;
-use crate::sequences::{CompressedLayout, key_type};
+use crate::sequences::{CompressedLayout, SequenceLayout, key_type};
 use crate::weights::{Catalog, Table};
 
 /// Tokens whose compressed rows are scored together.
@@ -25,20 +24,15 @@ const SCORED_TOKENS: usize = 32;
 /// Lengths, in values of four bytes unless said otherwise.
 #[derive(Clone, Debug)]
 pub(super) struct CompressedSizes {
-    pub(super) layout: CompressedLayout,
+    layout: Arc<SequenceLayout>,
     shape: CompressedConfig,
     hyper: HyperConfig,
-    sequences: usize,
-    /// Pages of a sequence.
-    pages: usize,
     tokens: usize,
     hidden: usize,
     heads: usize,
     dim: usize,
     context: usize,
     kv_type: KvType,
-    /// Whether there are rounds.
-    rounds: bool,
     /// Most rows that a token attends.
     seen: usize,
     /// Most rows that are scored.
@@ -48,7 +42,11 @@ pub(super) struct CompressedSizes {
 }
 
 impl CompressedSizes {
-    pub(super) fn new(config: &ModelConfig, options: &CudaOptions) -> Option<Self> {
+    pub(super) fn new(
+        config: &ModelConfig,
+        options: &CudaOptions,
+        layout: &Arc<SequenceLayout>,
+    ) -> Option<Self> {
         let (shape, hyper) = (config.compressed?, config.hyper?);
         let (mut rows, mut scored) = (0, 0);
         for layer in &config.layers {
@@ -62,47 +60,23 @@ impl CompressedSizes {
         let moe = &config.moe;
         let hashed = options.layers.clone().filter(|&layer| layer < moe.hashed_layers).count();
         Some(Self {
-            layout: CompressedLayout::of_layers(config, &options.layers, options.kv_type),
+            layout: Arc::clone(layout),
             shape,
             hyper,
-            sequences: options.sequences,
-            pages: options.context.div_ceil(PAGE_TOKENS),
             tokens: options.batch_tokens,
             hidden: config.hidden,
             heads: config.attention.query_heads,
             dim: config.attention.head_dim,
             context: options.context,
             kv_type: options.kv_type,
-            rounds: options.round_tokens > 1,
             seen: shape.window + rows,
             scored,
             tables: config.vocabulary * moe.top_k * size_of::<u16>() * hashed,
         })
     }
 
-    /// Bytes of the pages of all sequences.
-    pub(super) fn page_bytes(&self) -> usize {
-        self.sequences * self.sequence_bytes()
-    }
-
-    /// Bytes of a sequence's pages.
-    fn sequence_bytes(&self) -> usize {
-        self.pages * self.layout.page_bytes
-    }
-
-    /// Values of the states of all sequences.
-    fn state_values(&self) -> usize {
-        self.sequences * self.layout.state_values
-    }
-
-    /// Values of what rounds put aside of them.
-    fn aside_values(&self) -> usize {
-        if self.rounds { self.state_values() } else { 0 }
-    }
-
-    /// Bytes of the states of all sequences, and of what rounds put aside of them.
-    pub(super) fn state_bytes(&self) -> usize {
-        4 * (self.state_values() + self.aside_values())
+    fn layout(&self) -> &CompressedLayout {
+        self.layout.compressed()
     }
 
     fn partial(&self) -> usize {
@@ -123,19 +97,13 @@ impl CompressedSizes {
             + SCORED_TOKENS.min(self.tokens) * self.scored
             + self.tokens * (self.hyper.outputs() + self.hidden + self.shape.index.top)
             + 2 * self.shape.rope.dims;
-        4 * floats + self.tokens * self.layout.row_bytes() + self.tables
+        4 * floats + self.tokens * self.layout().row_bytes() + self.tables
     }
 }
 
-/// What sequences keep, and scratch.
+/// Scratch and constants.
 pub(super) struct Compressed {
-    pub(super) sizes: CompressedSizes,
-    /// `[sequences, state_values]`
-    pub(super) states: Floats,
-    /// As `states`, before the last round of each sequence.
-    aside: Floats,
-    /// `[sequences, pages]` pages.
-    pub(super) pages: DeviceBuffer,
+    sizes: CompressedSizes,
     /// Rotation of layers without compressed rows, and with.
     rotations: [(Floats, f32); 2],
     /// Rows of the batch's tokens.
@@ -161,9 +129,9 @@ impl Compressed {
         device: &Device,
         config: &ModelConfig,
         catalog: &Catalog<'_>,
-        options: &CudaOptions,
+        sizes: Option<&CompressedSizes>,
     ) -> Result<Option<Self>, EngineError> {
-        let Some(sizes) = CompressedSizes::new(config, options) else { return Ok(None) };
+        let Some(sizes) = sizes.cloned() else { return Ok(None) };
         let floats = |length| Floats::new(device, length);
         let rotation = |rope: &crate::model::rope::Rope| {
             let frequencies = rope.inverse_frequencies();
@@ -181,11 +149,8 @@ impl Compressed {
         let [grouped, low] = sizes.grouped();
         let (tokens, top) = (sizes.tokens, sizes.shape.index.top);
         Ok(Some(Self {
-            states: floats(sizes.state_values())?,
-            aside: floats(sizes.aside_values())?,
-            pages: DeviceBuffer::new(device, sizes.page_bytes())?,
             rotations: [rotation(&config.attention.rope)?, rotation(&sizes.shape.rope)?],
-            span: DeviceBuffer::new(device, tokens * sizes.layout.row_bytes())?,
+            span: DeviceBuffer::new(device, tokens * sizes.layout().row_bytes())?,
             partial: floats(sizes.partial())?,
             scores: floats(SCORED_TOKENS.min(tokens) * sizes.scored)?,
             chosen: DeviceBuffer::new(device, tokens * top * 4)?,
@@ -198,12 +163,6 @@ impl Compressed {
             vocabulary: config.vocabulary,
             sizes,
         }))
-    }
-
-    /// The state of a sequence, and where it is put aside for a round.
-    pub(super) fn state_and_aside(&self, place: usize) -> [Span<u8>; 2] {
-        let values = self.sizes.layout.state_values;
-        [&self.states, &self.aside].map(|all| all.part(place * values, values).bytes())
     }
 
     pub(super) fn shape(&self) -> &CompressedConfig {
@@ -264,7 +223,7 @@ impl Compressed {
 
     /// Rows of the `tokens` tokens of a run from `first` on.
     pub(super) fn span(&self, first: usize, tokens: usize) -> Span<u8> {
-        let bytes = self.sizes.layout.row_bytes();
+        let bytes = self.sizes.layout().row_bytes();
         self.span.span(first * bytes, tokens * bytes)
     }
 
@@ -280,29 +239,6 @@ impl Compressed {
         (tokens, self.scores.part(0, if self.sizes.scored > 0 { tokens * most } else { 0 }))
     }
 
-    /// What a layer keeps of the sequences of a run.
-    pub(super) fn rows(
-        &self,
-        layer: LayerId,
-        places: TokenPlaces,
-        compression: Option<Compression>,
-    ) -> SequenceRows {
-        let layout = &self.sizes.layout;
-        let start = layout.state_range(layer.index()).start;
-        SequenceRows {
-            places,
-            states: self.states.part(start, self.sizes.state_values() - start),
-            state_stride: layout.state_values,
-            pages: self.pages.span(0, self.sizes.page_bytes()),
-            sequence_bytes: self.sizes.sequence_bytes(),
-            page_bytes: layout.page_bytes,
-            page_tokens: PAGE_TOKENS,
-            ratio: compression.map_or(0, |it| it.ratio),
-            overlap: compression.is_some_and(|it| it.overlap),
-            window: self.sizes.shape.window,
-        }
-    }
-
     /// Most compressed rows of a sequence.
     pub(super) fn most_rows(&self, compression: Compression) -> usize {
         self.sizes.context / compression.ratio
@@ -310,7 +246,7 @@ impl Compressed {
 
     /// How a layer's rows are stored.
     pub(super) fn stored_rows(&self, layer: LayerId, compressed: bool) -> StoredRows {
-        let layout = &self.sizes.layout;
+        let layout = self.sizes.layout();
         let place = if compressed { layout.row(layer.index(), 0).start } else { 0 };
         let (dim, kind) = (self.sizes.dim, Some(self.sizes.kv_type));
         StoredRows { dim, kind, place, bytes: layout.row_bytes() }
@@ -318,17 +254,12 @@ impl Compressed {
 
     /// How the keys of a layer's indexer are stored.
     pub(super) fn stored_keys(&self, layer: LayerId) -> StoredRows {
-        let layout = &self.sizes.layout;
+        let layout = self.sizes.layout();
         StoredRows {
             dim: self.sizes.shape.index.dim,
             kind: key_type(self.sizes.kv_type),
             place: layout.keys(layer.index(), 0..0).start,
             bytes: layout.key_bytes(),
         }
-    }
-
-    /// First byte of a page of a sequence.
-    pub(super) fn page_start(&self, sequence: usize, number: usize) -> usize {
-        sequence * self.sizes.sequence_bytes() + number * self.sizes.layout.page_bytes
     }
 }

@@ -1,11 +1,13 @@
-//! What layers of compressed attention do with what they keep of a sequence: keys are stored, rows are pooled.
+//! How compressed rows are made of the tokens' values and gates, and how keys of the indexer are stored.
 
 use std::ops::Range;
 
-use kernels::{KvType, encode_fp4, hadamard};
+use kernels::{Compute, KvType, encode_fp4, hadamard};
 
-use crate::model::compressed_attention::Compression;
+use super::compressed::Rotation;
+use crate::model::compressed_attention::{Compression, Compressor};
 use crate::sequences::key_type;
+use crate::weights::Weights;
 
 /// Writes a key of the indexer, which is transformed on the way where it is stored in 4 bits.
 pub(super) fn store_key(rows: KvType, key: &mut [f32], place: &mut [u8]) {
@@ -30,7 +32,7 @@ pub(super) struct Tail<'a> {
 /// Pools the row whose first token has position `first`: for each of `out.len()` dimensions the sum of the values,
 /// weighed by a softmax over the gates, tokens in order. With overlap the tokens before give their first half, those
 /// of the row their second.
-pub(super) fn pool(compression: Compression, first: usize, tail: Tail<'_>, out: &mut [f32]) {
+fn pool(compression: Compression, first: usize, tail: Tail<'_>, out: &mut [f32]) {
     let (dim, ratio) = (out.len(), compression.ratio);
     let (width, kept) = (compression.width(dim), compression.kept_tokens());
     let at = |position: usize, half: usize| {
@@ -63,6 +65,57 @@ pub(super) fn pool(compression: Compression, first: usize, tail: Tail<'_>, out: 
         }
     }
     out.iter_mut().zip(&sums).for_each(|(out, sum)| *out /= sum);
+}
+
+/// Where values and gates of the tokens of an unfinished row are kept.
+pub(super) struct KeptTail<'a> {
+    pub(super) values: &'a mut [f32],
+    pub(super) gates: &'a mut [f32],
+}
+
+/// Makes compressed rows.
+pub(super) struct Rows<'a> {
+    pub(super) compute: &'a Compute,
+    pub(super) weights: &'a Weights,
+    pub(super) rotation: &'a Rotation,
+    pub(super) epsilon: f32,
+    pub(super) row: &'a mut [f32],
+}
+
+impl Rows<'_> {
+    /// Keeps one token's values, and its gates with what their place within the row adds.
+    pub(super) fn keep(
+        &self,
+        compression: Compression,
+        compressor: &Compressor,
+        position: usize,
+        given: Tail<'_>,
+        kept: KeptTail<'_>,
+    ) {
+        let Tail { values, gates } = given;
+        let width = values.len();
+        let place = position % compression.kept_tokens() * width;
+        kept.values[place..place + width].copy_from_slice(values);
+        let added = &self.weights.vector(compressor.positions)
+            [position % compression.ratio * width..][..width];
+        let sums = gates.iter().zip(added).map(|(gate, added)| gate + added);
+        kept.gates[place..place + width].iter_mut().zip(sums).for_each(|(to, sum)| *to = sum);
+    }
+
+    /// Pools, norms and turns the row whose first token has position `first`.
+    pub(super) fn make(
+        &mut self,
+        compression: Compression,
+        compressor: &Compressor,
+        first: usize,
+        (tail, dim): (Tail<'_>, usize),
+    ) -> &mut [f32] {
+        let (row, norm) = (&mut self.row[..dim], self.weights.vector(compressor.norm));
+        pool(compression, first, tail, row);
+        self.compute.rms_norm_in_place(row, norm, self.epsilon);
+        self.rotation.turn(row, dim, first as u32, 1.0);
+        row
+    }
 }
 
 #[cfg(test)]

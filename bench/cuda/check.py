@@ -45,7 +45,7 @@ BLOCKS = [("q4_k", "q4_k"), ("q4_k", "q6_k"), ("q6_k", "q8_0"), ("q8_0", "q5_k")
 # Families by shapes of `synth`; encodings of their experts and of everything else.
 PLANES = [("bf16", "bf16"), ("fp8:128:f32", "fp8:128:f32"), ("mxfp4:planes", "fp8:128:e8m0"), ("int4", "bf16")]
 FAMILIES = ["tiny-glm", "tiny-minimax", "tiny-latent", "tiny-oss", "tiny-gemma", "tiny-v4", "tiny-flash-next",
-            "tiny-kimi", "tiny-rows"]
+            "tiny-kimi", "tiny-ling", "tiny-rows"]
 # Shapes that packs have no place for: what folders hold of the planes is the first of them.
 UNPACKED = ("tiny-flash-next",)
 # Small configurations of families of known parts: what all have, and what each adds.

@@ -67,20 +67,17 @@ __device__ __forceinline__ void for_scores(const float* scores, uint32_t begin, 
     }
 }
 
-// The `top` rows with the greatest scores, ascending; of equal scores the first. The range of keys in which the last
-// one lies that is chosen is cut into bins until it is one key, or all that are in it are chosen: the first range is
-// that of the token's scores, so that bins are seldom crowded. Grid: tokens, 1024 threads.
-extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_constant__ ScoreArguments a) {
-    await_inputs();
-    release_next();
+// Calls `write` with the place and the number of each of the `top` greatest of `count` scores, ascending by number; of
+// equal scores the first. The range of keys in which the last one lies that is chosen is cut into bins until it is one
+// key, or all that are in it are chosen: the first range is that of the scores, so that bins are seldom crowded. By all
+// of 1024 threads.
+template <typename F>
+__device__ __forceinline__ void choose_best(const float* scores, uint32_t count, uint32_t top, F write) {
     constexpr uint32_t WARPS = 32;
     __shared__ uint32_t counts[SCORE_BINS], totals[WARPS], others[WARPS], found[4];
-    uint32_t token = blockIdx.x, visible = (a.rows.positions[token] + 1) / a.rows.ratio;
     uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (visible <= a.top) return;
-    const float* scores = a.scores + size_t(token) * a.stride;
-    uint32_t low = 0xffffffffu, high = 0, wanted = a.top;
-    for_scores(scores, 0, visible, blockDim.x, [&](uint32_t, bool live, uint32_t key) {
+    uint32_t low = 0xffffffffu, high = 0, wanted = top;
+    for_scores(scores, 0, count, blockDim.x, [&](uint32_t, bool live, uint32_t key) {
         if (live) low = min(low, key), high = max(high, key);
     });
 #pragma unroll
@@ -95,11 +92,11 @@ extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_cons
         low = min(low, __shfl_xor_sync(FULL, low, offset)), high = max(high, __shfl_xor_sync(FULL, high, offset));
     }
     __syncthreads();
-    for (uint32_t left = visible; low != high && left != wanted;) {
+    for (uint32_t left = count; low != high && left != wanted;) {
         uint32_t shift = max(32 - __clz(high - low), 11) - 11;
         for (uint32_t i = threadIdx.x; i < SCORE_BINS; i += blockDim.x) counts[i] = 0;
         __syncthreads();
-        for_scores(scores, 0, visible, blockDim.x, [&](uint32_t, bool live, uint32_t key) {
+        for_scores(scores, 0, count, blockDim.x, [&](uint32_t, bool live, uint32_t key) {
             live &= key >= low && key <= high;
             uint32_t bin = (key - low) >> shift, mask = __ballot_sync(FULL, live);
             if (mask == 0) return;
@@ -136,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_cons
         __syncthreads();
     }
     // A warp has rows that follow each other: what it counts says where it writes.
-    uint32_t share = ((visible + WARPS - 1) / WARPS + 31) / 32 * 32;
-    uint32_t begin = min(warp * share, visible), end = min(begin + share, visible), above = 0, equal = 0;
+    uint32_t share = ((count + WARPS - 1) / WARPS + 31) / 32 * 32;
+    uint32_t begin = min(warp * share, count), end = min(begin + share, count), above = 0, equal = 0;
     for_scores(scores, begin, end, 32, [&](uint32_t, bool live, uint32_t key) {
         above += live && key > high, equal += live && key >= low && key <= high;
     });
@@ -149,14 +146,55 @@ extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_cons
     __syncthreads();
     above = 0, equal = 0;
     for (uint32_t w = 0; w < warp; w++) above += totals[w], equal += others[w];
-    uint32_t* chosen = a.chosen + size_t(token) * a.top;
     for_scores(scores, begin, end, 32, [&](uint32_t i, bool live, uint32_t key) {
         bool over = live && key > high, same = live && key >= low && key <= high;
         uint32_t all_over = __ballot_sync(FULL, over), all_same = __ballot_sync(FULL, same);
         uint32_t mask = (1u << lane) - 1, first = equal + __popc(all_same & mask);
-        if (over || (same && first < wanted)) chosen[above + __popc(all_over & mask) + min(first, wanted)] = i;
+        if (over || (same && first < wanted)) write(above + __popc(all_over & mask) + min(first, wanted), i);
         above += __popc(all_over), equal += __popc(all_same);
     });
+}
+
+// The best rows of each part of a step's token: candidates, or, where there is one part, its choice.
+// Grid: (parts, tokens), 1024 threads.
+extern "C" __global__ void __launch_bounds__(1024) choose_parts(const __grid_constant__ ScoreArguments a) {
+    await_inputs();
+    release_next();
+    uint32_t token = blockIdx.y, visible = (a.rows.positions[token] + 1) / a.rows.ratio;
+    uint32_t begin = blockIdx.x * CHOICE_PART;
+    if (visible <= a.top || begin >= visible) return;
+    uint32_t count = min(visible - begin, CHOICE_PART), all = a.parts * a.top;
+    const float* scores = a.scores + size_t(token) * a.stride + begin;
+    if (visible <= CHOICE_PART) {
+        uint32_t* chosen = a.chosen + size_t(token) * a.top;
+        return choose_best(scores, count, a.top, [&](uint32_t place, uint32_t row) { chosen[place] = row; });
+    }
+    float* best = reinterpret_cast<float*>(a.candidates + size_t(token) * 2 * all) + blockIdx.x * a.top;
+    auto take = [&](uint32_t place, uint32_t row) {
+        best[place] = scores[row];
+        reinterpret_cast<uint32_t*>(best)[all + place] = begin + row;
+    };
+    if (count > a.top) return choose_best(scores, count, a.top, take);
+    for (uint32_t row = threadIdx.x; row < count; row += blockDim.x) take(row, row);
+}
+
+// The `top` rows with the greatest scores, ascending; of equal scores the first. Where there are parts, of what those
+// have left. Grid: tokens, 1024 threads.
+extern "C" __global__ void __launch_bounds__(1024) choose_rows(const __grid_constant__ ScoreArguments a) {
+    await_inputs();
+    release_next();
+    uint32_t token = blockIdx.x, visible = (a.rows.positions[token] + 1) / a.rows.ratio;
+    if (visible <= a.top || (a.parts > 0 && visible <= CHOICE_PART)) return;
+    uint32_t* chosen = a.chosen + size_t(token) * a.top;
+    if (a.parts == 0) {
+        const float* scores = a.scores + size_t(token) * a.stride;
+        return choose_best(scores, visible, a.top, [&](uint32_t place, uint32_t row) { chosen[place] = row; });
+    }
+    uint32_t all = a.parts * a.top, last = (visible - 1) / CHOICE_PART;
+    const uint32_t* candidates = a.candidates + size_t(token) * 2 * all;
+    uint32_t count = last * a.top + min(visible - last * CHOICE_PART, a.top);
+    choose_best(reinterpret_cast<const float*>(candidates), count, a.top,
+                [&](uint32_t place, uint32_t at) { chosen[place] = candidates[all + at]; });
 }
 
 struct RowAttentionArguments {

@@ -132,16 +132,17 @@ FIELD(TransposeArguments, first, uint32_t, 16); FIELD(TransposeArguments, second
 FIELD(TransposeArguments, width, uint32_t, 24); FIELD(TransposeArguments, padding, uint32_t, 28);
 KERNEL(transpose_rows, TransposeArguments);
 
-STRUCTURE(ScoreArguments, 152);
+STRUCTURE(ScoreArguments, 168);
 FIELD(ScoreArguments, rows, SequenceRows, 0); FIELD(ScoreArguments, query, layouts::Word, 88);
 FIELD(ScoreArguments, factors, layouts::Word, 96); FIELD(ScoreArguments, scores, layouts::Word, 104);
-FIELD(ScoreArguments, chosen, layouts::Word, 112); FIELD(ScoreArguments, heads, uint32_t, 120);
-FIELD(ScoreArguments, dim, uint32_t, 124); FIELD(ScoreArguments, kind, uint32_t, 128);
-FIELD(ScoreArguments, place, uint32_t, 132); FIELD(ScoreArguments, bytes, uint32_t, 136);
-FIELD(ScoreArguments, top, uint32_t, 140); FIELD(ScoreArguments, stride, uint32_t, 144);
-FIELD(ScoreArguments, together, uint32_t, 148);
-KERNEL(score_rows, ScoreArguments); KERNEL(choose_rows, ScoreArguments); KERNEL(score_units, ScoreArguments);
-KERNEL(score_split_64, ScoreArguments); KERNEL(score_split_128, ScoreArguments);
+FIELD(ScoreArguments, chosen, layouts::Word, 112); FIELD(ScoreArguments, candidates, layouts::Word, 120);
+FIELD(ScoreArguments, heads, uint32_t, 128); FIELD(ScoreArguments, dim, uint32_t, 132);
+FIELD(ScoreArguments, kind, uint32_t, 136); FIELD(ScoreArguments, place, uint32_t, 140);
+FIELD(ScoreArguments, bytes, uint32_t, 144); FIELD(ScoreArguments, top, uint32_t, 148);
+FIELD(ScoreArguments, stride, uint32_t, 152); FIELD(ScoreArguments, together, uint32_t, 156);
+FIELD(ScoreArguments, parts, uint32_t, 160); FIELD(ScoreArguments, padding, uint32_t, 164);
+KERNEL(score_rows, ScoreArguments); KERNEL(choose_parts, ScoreArguments); KERNEL(choose_rows, ScoreArguments);
+KERNEL(score_units, ScoreArguments); KERNEL(score_split_64, ScoreArguments); KERNEL(score_split_128, ScoreArguments);
 
 STRUCTURE(RowAttentionArguments, 176);
 FIELD(RowAttentionArguments, rows, SequenceRows, 0); FIELD(RowAttentionArguments, query, layouts::Word, 88);

@@ -110,16 +110,26 @@ impl Bench {
                 let bits = v.to_bits();
                 if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
             };
-            let mut expected: Vec<u32> = (0..count as u32).collect();
-            expected.sort_by_key(|&it| (std::cmp::Reverse(order(scores[it as usize])), it));
-            expected.truncate(top);
-            expected.sort_unstable();
-            let chosen = self.words(&vec![u32::MAX; top]);
-            let places = self.places(&[count as u32 - 1], &[0]);
-            let rows = keys.rows(places, self.bytes(&[0; 16]), self.poison(1));
-            launch::choose_scored(&self.stream, &rows, self.floats(&scores), chosen, top).unwrap();
-            let same = self.read_words(chosen) == expected;
-            self.verdict(&format!("choice among scores of kind {kind}"), same);
+            let room = self.poison(10 * count);
+            self.stream.copy(self.floats(&scores), room.part(0, count)).unwrap();
+            // A last part with fewer rows than are chosen, one part, fewer rows than a part has.
+            for visible in [count, 2 * 16_384 + 100, 16_384, 600] {
+                let mut expected: Vec<u32> = (0..visible as u32).collect();
+                expected.sort_by_key(|&it| (std::cmp::Reverse(order(scores[it as usize])), it));
+                expected.truncate(top);
+                expected.sort_unstable();
+                let places = self.places(&[visible as u32 - 1], &[0]);
+                let rows = keys.rows(places, self.bytes(&[0; 16]), self.poison(1));
+                // Alone there is no room for parts.
+                for (what, scores) in [("at once", room.part(0, count)), ("in parts", room)] {
+                    let chosen = self.words(&vec![u32::MAX; top]);
+                    let scores = (scores, count);
+                    launch::choose_scored(&self.stream, &rows, scores, chosen, top).unwrap();
+                    let same = self.read_words(chosen) == expected;
+                    let name = format!("choice {what} among {visible} scores of kind {kind}");
+                    self.verdict(&name, same);
+                }
+            }
         }
     }
 

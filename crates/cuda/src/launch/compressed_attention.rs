@@ -8,6 +8,8 @@ use crate::{CudaError, Span, Stream};
 
 /// Rows that one block scores (`SCORED_ROWS` in `kernels/compressed_attention.cu`).
 pub(super) const SCORED_ROWS: usize = 128;
+/// Rows among which a block chooses, where there are parts (`CHOICE_PART` in `kernels/scores.cuh`).
+const CHOICE_PART: usize = 16_384;
 /// Heads of a block of attention, and rows that it decodes together.
 const ROW_HEADS: usize = 16;
 const ROW_TILE: usize = 16;
@@ -21,7 +23,7 @@ pub struct RowChoice {
     pub query: Span<f32>,
     /// What each head weighs, `[tokens, heads]`.
     pub factors: Span<f32>,
-    /// Scratch `[tokens, most]`.
+    /// Scratch `[tokens, most]`; where it has more, a step's tokens use it to choose in parts.
     pub scores: Span<f32>,
     /// `[tokens, top]`: the rows of tokens that see more than `top`, ascending.
     pub chosen: Span<u32>,
@@ -45,6 +47,7 @@ struct ScoreArguments {
     factors: u64,
     scores: u64,
     chosen: u64,
+    candidates: u64,
     heads: u32,
     dim: u32,
     kind: u32,
@@ -53,6 +56,8 @@ struct ScoreArguments {
     top: u32,
     stride: u32,
     together: u32,
+    parts: u32,
+    padding: u32,
 }
 
 /// Chooses rows for the tokens that see more than `top`: those of the greatest sums over heads of a factor times the
@@ -103,18 +108,20 @@ pub(super) fn plain_shared(heads: usize) -> usize {
 /// Tokens of a prompt for which a block scores keys together: it reads them once.
 pub(super) const TOGETHER: usize = 8;
 
-/// The second half of [`choose_rows`]: chooses by `scores` `[tokens, most]`, of tokens that see more than `top` rows.
+/// The second half of [`choose_rows`]: chooses by `scores` `[tokens, most]`, of tokens that see more than `top` rows;
+/// with scratch as there.
 ///
 /// # Errors
 /// The device failed.
 pub fn choose_scored(
     stream: &Stream,
     rows: &SequenceRows,
-    scores: Span<f32>,
+    (scores, most): (Span<f32>, usize),
     chosen: Span<u32>,
     top: usize,
 ) -> Result<(), CudaError> {
     let tokens = rows.tokens();
+    expect("scores", scores.len(), tokens * most);
     expect("chosen rows", chosen.len(), tokens * top);
     let keys = StoredRows { dim: 0, kind: None, place: 0, bytes: 0 };
     let scoring = Scoring {
@@ -127,7 +134,7 @@ pub fn choose_scored(
         keys,
         heads: 0,
         top,
-        most: scores.len() / tokens,
+        most,
         together: 1,
     };
     scoring.choose(stream, rows, &scoring.arguments(rows))
@@ -173,9 +180,23 @@ impl Scoring {
         rows: &SequenceRows,
         arguments: &ScoreArguments,
     ) -> Result<(), CudaError> {
-        let grid = (rows.tokens(), 1, 1);
-        // SAFETY: the structure is the kernel's; lengths were checked by the user.
-        unsafe { stream.launch_overlapping(Kernel::ChooseRows, grid, 1024, 0, arguments) }
+        let (tokens, parts) = (rows.tokens(), arguments.parts as usize);
+        // SAFETY: the structure is both kernels'; lengths were checked by the user, room for candidates by `parts`.
+        unsafe {
+            if parts > 0 {
+                let grid = (parts, tokens, 1);
+                stream.launch_overlapping(Kernel::ChooseParts, grid, 1024, 0, arguments)?;
+            }
+            stream.launch_overlapping(Kernel::ChooseRows, (tokens, 1, 1), 1024, 0, arguments)
+        }
+    }
+
+    /// Parts in which rows are chosen first, so that a step's few tokens have more than a block each; 0 without.
+    fn parts(&self, rows: &SequenceRows) -> usize {
+        let (tokens, parts) = (rows.tokens(), self.most.div_ceil(CHOICE_PART));
+        let room = tokens * (self.most + 2 * parts * self.top) <= self.scores.len();
+        let few = rows.places.single && parts > 1 && self.top <= CHOICE_PART;
+        if few && room { parts } else { 0 }
     }
 
     fn arguments(&self, rows: &SequenceRows) -> ScoreArguments {
@@ -185,6 +206,7 @@ impl Scoring {
             factors: self.factors,
             scores: self.scores.address,
             chosen: self.chosen.address,
+            candidates: self.scores.address + (4 * rows.tokens() * self.most) as u64,
             heads: self.heads as u32,
             dim: self.keys.dim as u32,
             kind: self.keys.code(),
@@ -193,6 +215,8 @@ impl Scoring {
             top: self.top as u32,
             stride: self.most as u32,
             together: self.together as u32,
+            parts: self.parts(rows) as u32,
+            padding: 0,
         }
     }
 }
@@ -314,8 +338,9 @@ pub fn attend_rows(
 
 mirrors! {
     ScoreArguments as ScoreArguments {
-        rows, query, factors, scores, chosen, heads, dim, kind, place, bytes, top, stride, together
-    } for ScoreRows, ChooseRows, ScoreUnits, ScoreSplit64, ScoreSplit128;
+        rows, query, factors, scores, chosen, candidates, heads, dim, kind, place, bytes, top, stride, together, parts,
+        padding
+    } for ScoreRows, ChooseParts, ChooseRows, ScoreUnits, ScoreSplit64, ScoreSplit128;
     RowAttentionArguments as RowAttentionArguments {
         rows, query, out, partial, span, chosen, sinks, heads, dim, kind, plain, place, bytes, top, parts, part_rows,
         scale

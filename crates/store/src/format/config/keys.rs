@@ -140,11 +140,11 @@ keys! {
         Absent::In(&[(DEEPSEEK, "4"), (LING, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
     NUM_EXPERT_GROUP: Size = "num_expert_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::KimiLinear], "1")]), Size(1..=1024),
-        "groups of experts, as Kimi-Linear has it.";
+        Absent::In(&[(&[Family::KimiLinear], "1"), (LING, "8")]), Size(1..=1024),
+        "groups of experts, as Kimi-Linear and Ling-3 have it; in the second absent as n_group.";
     MOE_RENORMALIZE: Flag = "moe_renormalize", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::KimiLinear], "true")]), Flag,
-        "whether the chosen experts' weights sum to one, as Kimi-Linear has it.";
+        Absent::In(&[(&[Family::KimiLinear, Family::BailingHybrid], "true")]), Flag,
+        "whether the chosen experts' weights sum to one, as Kimi-Linear and Ling-3 have it.";
     MOE_ROUTER_ACTIVATION_FUNC: OneOf = "moe_router_activation_func", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), OneOf(&["sigmoid"]),
         "what experts are weighed by, in Kimi-Linear.";

@@ -1,6 +1,6 @@
 """Seeded random networks in the layout of the release of GLM-5.3-Flash: the delta rule with bounded decays by channel,
-latent attention without a shared key to pools of rows that an indexer chooses, streams that are mixed and of which the
-head reads the mean, activations clamped in every network.
+latent attention without a shared key to pools of rows that an indexer chooses, streams that are mixed and whose mean the
+head reads, activations clamped in every network.
 
 They have what a slip would leave out: layers in an order that no interval gives, one that sees what the layer before it
 chose, a text that ends in an incomplete pool, fewer pools than the text has, clamps that are met, and tensors of the

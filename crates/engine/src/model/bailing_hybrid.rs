@@ -1,5 +1,5 @@
-//! Ling-3: the delta rule of Kimi-Linear, with decays that are bounded and that have one matrix as output gates have; in
-//! the last layer of each group latent attention, whose heads are scaled by a sigmoid each; the router and the dense
+//! Ling-3: the delta rule of Kimi-Linear, with decays that are bounded and that have one matrix as output gates have;
+//! in the last layer of each group latent attention, whose heads are scaled by a sigmoid each; the router and the dense
 //! first layers of DeepSeek-V3 under keys of Kimi-Linear (reference: transformers `modeling_bailing_hybrid.py`).
 //!
 //! `head_dim` is that of the delta rule. As in the reference, all of `qk_rope_head_dim` is rotated whatever

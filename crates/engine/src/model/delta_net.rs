@@ -163,7 +163,8 @@ impl DeltaNet {
     }
 
     /// Declares the tensors below `prefix` (`layers.N.self_attn`) of a layer whose queries, keys and values come from
-    /// matrices of their own, and decays and output gates from one each, or from two with `low_rank` values between them.
+    /// matrices of their own, and decays and output gates from one each, or from two with `low_rank` values between
+    /// them.
     ///
     /// # Errors
     /// The tensor that is missing or has another shape.

@@ -1,6 +1,6 @@
 //! GLM-5.3-Flash: the delta rule of Kimi-Linear with bounded decays in three layers of four, latent attention without a
-//! shared key in the others, where an indexer chooses pools of rows; the streams of DeepSeek-V4, of which the head reads
-//! the mean; the router of GLM-5; clamped activations in every network (reference: transformers
+//! shared key in the others, where an indexer chooses pools of rows; the streams of DeepSeek-V4, whose mean
+//! the head reads; the router of GLM-5; clamped activations in every network (reference: transformers
 //! `modeling_glm5_next.py`).
 
 use kernels::DeltaDecay;

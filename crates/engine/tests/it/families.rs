@@ -415,7 +415,6 @@ fn ling_3_attends_in_the_last_layer_of_each_group() {
         ("kda_lower_bound", json!(0)),
         ("layer_types", json!(["linear_attention", "full_attention"])),
         ("layer_types", json!(["linear_attention", "full_attention", "indexed_attention"])),
-        ("num_expert_group", json!(3)),
         ("attention_bias", json!(true)),
     ];
     let model = check(&config, &needed, &refused);
@@ -448,4 +447,6 @@ fn ling_3_attends_in_the_last_layer_of_each_group() {
     assert_eq!((delta.key_dim, delta.decay), (16, DeltaDecay::Channels));
     other["num_expert_group"] = json!(4);
     assert_eq!(read(&other).unwrap().moe.router.score, groups(4, 1));
+    other["num_expert_group"] = json!(3);
+    assert!(read(&other).unwrap_err().contains("3 groups of 16 experts"));
 }

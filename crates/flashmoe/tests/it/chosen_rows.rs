@@ -1,6 +1,6 @@
 //! Latent attention to chosen rows from end to end: every part of the indexer of DeepSeek-V3.2, GLM-5 and GLM-5.3-Flash
-//! changes the answer, prompts may be cut anywhere, lists of layers that contradict the tensors are refused, and GPUs refuse the
-//! models by the operation's name.
+//! changes the answer, prompts may be cut anywhere, lists of layers that contradict the tensors are refused, and GPUs
+//! refuse the models by the operation's name.
 
 use crate::latent::converted;
 use crate::support;

@@ -1,9 +1,10 @@
 //! Latent attention to the rows that an indexer chooses, on the CPU.
 //!
 //! A token that sees no more rows than the budget attends to all, as in any other layer of latent attention. For a
-//! later one the rows of chosen units are gathered, in order of positions, with those behind the last complete unit, and
-//! handed to the kernel of attention as a cache of their own. The choice follows from the token's position and the scores alone, so that neither chunks nor batches
-//! change a bit. Layers without an indexer take the choice of the last one that has one, which is kept for the batch.
+//! later one the rows of chosen units are gathered, in order of positions, with those behind the last complete unit,
+//! and handed to the kernel of attention as a cache of their own. The choice follows from the token's position and the
+//! scores alone, so that neither chunks nor batches change a bit. Layers without an indexer take the choice of the last
+//! one that has one, which is kept for the batch.
 
 use kernels::{AttentionExtras, BLOCK_TOKENS, KeyValueBlock};
 use store::LayerId;
@@ -94,13 +95,7 @@ impl CpuBackend {
             }
             for token in all..tokens.end {
                 it.choose_rows(layer, &index, indexer.is_some(), (span, token), &mut choice);
-                it.attend_chosen_rows(
-                    scratch,
-                    &mut choice,
-                    (layer, index.unit),
-                    (span, token),
-                    first,
-                );
+                it.attend_chosen_rows(scratch, &mut choice, layer, (span, token), first);
             }
         });
         self.index = Some(choice);
@@ -214,7 +209,7 @@ impl CpuBackend {
         &mut self,
         scratch: &mut LatentScratch,
         choice: &mut IndexScratch,
-        (layer, unit): (LayerId, usize),
+        layer: LayerId,
         (span, token): (Span, usize),
         first: usize,
     ) {
@@ -223,6 +218,7 @@ impl CpuBackend {
         let (_, blocks) = self.sequences.blocks(span.sequence, layer, position..position + 1);
         let row = shape.kv_type.bytes_of_head(shape.head_dim);
         let [rows, _] = &mut choice.gathered;
+        let unit = self.config.index.map_or(1, |index| index.unit);
         let chosen = choice.chosen.iter().map(|&it| it as usize * unit..(it as usize + 1) * unit);
         let tail = (position + 1) / unit * unit..position + 1;
         let mut filled = 0;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// `[hidden, layers, heads, vocabulary]`, `[query rank, rank, plain, value]` of latent attention, `[heads, head size]` of
-/// the delta rule, `[heads, head size, rows]` of the indexer, `[experts, top-k, width]`, `[layers, width]` of dense
+/// `[hidden, layers, heads, vocabulary]`, `[query rank, rank, plain, value]` of latent attention, `[heads, head size]`
+/// of the delta rule, `[heads, head size, rows]` of the indexer, `[experts, top-k, width]`, `[layers, width]` of dense
 /// networks. Every fourth layer attends.
 fn published(
     [hidden, layers, heads, vocabulary]: [usize; 4],

@@ -201,8 +201,8 @@ fn delta_rule(
     add(name("linear_attn.out_proj"), &[hidden, width], stored.matrices);
 }
 
-/// A layer of the delta rule whose queries, keys and values have matrices of their own, and decays and gates one each or
-/// two.
+/// A layer of the delta rule whose queries, keys and values have matrices of their own, and decays and gates one each
+/// or two.
 fn delta_apart(
     hidden: usize,
     (delta, low_rank): (&DeltaConfig, Option<usize>),

@@ -118,7 +118,8 @@ keys! {
         Absent::In(&[(ONE_SHARED, "1")]), Size(0..=64),
         "widths of a routed expert that the shared expert has.";
     NUM_SHARED_EXPERTS: Size = "num_shared_experts", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear, Family::BailingHybrid], "1")]), Size(0..=64),
+        Absent::In(&[(&[Family::HyV3, Family::ExaoneMoe, Family::KimiLinear, Family::BailingHybrid], "1")]),
+        Size(0..=64),
         "the same, as Hy3, K-EXAONE and Kimi-Linear have it.";
     FIRST_K_DENSE_REPLACE: Size = "first_k_dense_replace", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(DEEPSEEK, "3"), (CHOSEN_ROWS, "3"), (LING, "2"), (ONE_DENSE, "1"), (NO_DENSE, "0")]),
@@ -140,11 +141,11 @@ keys! {
         Absent::In(&[(DEEPSEEK, "4"), (LING, "4"), (UNGROUPED, "1"), (&[Family::KimiLinear], "1")]), Size(1..=1024),
         "groups that a token's experts are chosen in.";
     NUM_EXPERT_GROUP: Size = "num_expert_group", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::KimiLinear], "1")]), Size(1..=1024),
-        "groups of experts, as Kimi-Linear has it.";
+        Absent::In(&[(&[Family::KimiLinear], "1"), (LING, "8")]), Size(1..=1024),
+        "groups of experts, as Kimi-Linear and Ling-3 have it; in the second absent as n_group.";
     MOE_RENORMALIZE: Flag = "moe_renormalize", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::KimiLinear], "true")]), Flag,
-        "whether the chosen experts' weights sum to one, as Kimi-Linear has it.";
+        Absent::In(&[(&[Family::KimiLinear, Family::BailingHybrid], "true")]), Flag,
+        "whether the chosen experts' weights sum to one, as Kimi-Linear and Ling-3 have it.";
     MOE_ROUTER_ACTIVATION_FUNC: OneOf = "moe_router_activation_func", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), OneOf(&["sigmoid"]),
         "what experts are weighed by, in Kimi-Linear.";
@@ -274,7 +275,7 @@ keys! {
             (LING, "128"),
         ]),
         Size(0..=4096),
-        "values of a head, in GLM-5.3-Flash those that are rotated, none; elsewhere hidden_size / num_attention_heads if absent.";
+        "values of a head, in GLM-5.3-Flash the rotated ones; elsewhere hidden_size / num_attention_heads if absent.";
     ATTN_OUTPUT_GATE: Flag = "attn_output_gate", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Is("true"), Flag,
         "whether queries carry a gate.";
@@ -312,26 +313,22 @@ keys! {
         Absent::In(&[(&[Family::GptOss], "1.702")]), Number(1e-3..=1e3),
         "factor of the gate within the sigmoid of an expert.";
     SWIGLU_LIMIT: Number = "swiglu_limit", Place::Text, Null::Refused, Effect::Answer,
-        Absent::In(&[(&[Family::GptOss], "7.0"), (&[Family::DeepseekV4, Family::Glm5Next], "10.0")]), Number(1e-3..=1e6),
+        Absent::In(&[(&[Family::GptOss], "7.0"), (&[Family::DeepseekV4, Family::Glm5Next], "10.0")]),
+        Number(1e-3..=1e6),
         "what gates and inputs of an expert are clamped to.";
     RMS_NORM_EPS: Number = "rms_norm_eps", Place::Text, Null::Refused, Effect::Answer,
         Absent::In(&[(EPSILON_5, "1e-5"), (EPSILON_6, "1e-6")]), Number(EPSILON_MIN..=1.0),
         "added to the mean square of a norm.";
     LINEAR_NUM_KEY_HEADS: Size = "linear_num_key_heads", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Refused, Size(1..=1024),
-        "key heads of the delta rule.";
+        Absent::Refused, Size(1..=1024), "key heads of the delta rule.";
     LINEAR_NUM_VALUE_HEADS: Size = "linear_num_value_heads", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Refused, Size(1..=4096),
-        "value heads of the delta rule.";
+        Absent::Refused, Size(1..=4096), "value heads of the delta rule.";
     LINEAR_KEY_HEAD_DIM: Size = "linear_key_head_dim", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Refused, Size(1..=4096),
-        "values of its key heads.";
+        Absent::Refused, Size(1..=4096), "values of its key heads.";
     LINEAR_VALUE_HEAD_DIM: Size = "linear_value_head_dim", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Refused, Size(1..=4096),
-        "values of its value heads.";
+        Absent::Refused, Size(1..=4096), "values of its value heads.";
     LINEAR_CONV_KERNEL_DIM: Size = "linear_conv_kernel_dim", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Is("4"), Size(2..=16),
-        "taps of its convolution.";
+        Absent::Is("4"), Size(2..=16), "taps of its convolution.";
     LINEAR_ATTN_CONFIG: Object = "linear_attn_config", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Object,
         "the delta rule of Kimi-Linear, whose keys the next ones are.";
@@ -350,8 +347,7 @@ keys! {
         Absent::Means("not bounded in Kimi-Linear, in GLM-5.3-Flash as linear_lower_bound"), Number(-20.0..=-0.01),
         "the least logarithm of a decay, where decays are bounded.";
     SAFE_GATE: On = "safe_gate", Place::Linear, Null::Refused, Effect::Tensors,
-        Absent::Means("as the only one that is supported"), On,
-        "whether decays are bounded.";
+        Absent::Means("as the only one that is supported"), On, "whether decays are bounded.";
     LINEAR_NUM_HEADS: Size = "linear_num_heads", Place::Text, Null::Unread, Effect::Tensors,
         Absent::Refused, Size(1..=1024), "heads of the delta rule, as transformers saves GLM-5.3-Flash.";
     LINEAR_HEAD_WIDTH: Size = "linear_head_dim", Place::Text, Null::Unread, Effect::Tensors,
@@ -365,8 +361,7 @@ keys! {
     SHORT_CONV_TAPS: Size = "short_conv_kernel_size", Place::Text, Null::Refused, Effect::Tensors,
         Absent::In(&[(LING, "4")]), Size(2..=8), "taps of its convolutions.";
     LAYER_GROUP_SIZE: Size = "layer_group_size", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::In(&[(LING, "6")]), Size(1..=1024),
-        "every so many layers of Ling-3 attends, where `layer_types` is absent.";
+        Absent::In(&[(LING, "6")]), Size(1..=1024), "every so many layers of Ling-3 attends, without `layer_types`.";
     MLA_USE_NOPE: On = "mla_use_nope", Place::Text, Null::Refused, Effect::Tensors,
         Absent::Means("as the only one that is supported"), On,
         "whether latent attention of Kimi-Linear leaves queries and keys unrotated.";
@@ -380,20 +375,16 @@ keys! {
         Absent::Refused, Size(1..=1024),
         "groups of heads there.";
     INDEX_N_HEADS: Size = "index_n_heads", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Refused, Size(1..=1024),
-        "heads that score rows.";
+        Absent::Refused, Size(1..=1024), "heads that score rows.";
     INDEX_HEAD_DIM: Size = "index_head_dim", Place::Text, Null::Refused, Effect::Tensors,
-        Absent::Refused, Size(2..=4096),
-        "values of such a head.";
+        Absent::Refused, Size(2..=4096), "values of such a head.";
     INDEX_TOPK: Size = "index_topk", Place::Text, Null::Refused, Effect::Answer,
         Absent::Refused, Size(1..=1 << 20),
         "rows that a token sees at most.";
     INDEX_KPOOL: Size = "index_kpool", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::In(&[(&[Family::Glm5Next], "16")]), Size(2..=256),
-        "tokens of a pool of rows, which are seen together.";
+        Absent::In(&[(&[Family::Glm5Next], "16")]), Size(2..=256), "tokens of a pool of rows, seen together.";
     INDEX_KPOOL_TAIL: On = "index_kpool_always_select_tail", Place::Text, Null::Unread, Effect::Tensors,
-        Absent::Means("as the only one that is supported"), On,
-        "whether tokens behind the last complete pool are always seen.";
+        Absent::Means("as the only one that is supported"), On, "whether tokens behind pools are seen.";
     INDEXER_TYPES: ListOf = "indexer_types", Place::Text, Null::Absent, Effect::Tensors,
         Absent::Means("as index_topk_pattern"), ListOf(&["full", "shared"]),
         "which layers choose rows, and which see what the one before them does.";

@@ -352,8 +352,8 @@ __device__ __forceinline__ float sum_of_warps(const float* p, uint32_t pitch) {
 }
 
 // As `delta_rule`, of tokens of a step that are runs of their own, query and key not yet normalised: a warp holds KEYS
-// keys, a lane N columns, so that a warp reads whole lines of the state. With CHANNELS, which has KEYS of at most 32, the
-// rows of the state have decays of their own.
+// keys, a lane N columns, so that a warp reads whole lines of the state. With CHANNELS rows of the state have decays of
+// their own, and KEYS is at most 32.
 // Grid: (value_heads, value_dim / 32 N, tokens), 256 threads.
 template <int KEYS, int N, bool CHANNELS = false>
 __device__ inline void delta_columns(const DeltaArguments& a) {

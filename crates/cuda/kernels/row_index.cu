@@ -92,11 +92,11 @@ extern "C" __global__ void make_row_index(const __grid_constant__ RowIndexArgume
 
 #if __CUDA_ARCH__ >= 800
 
-// As `score_rows`, of keys of 16 bits with `dim` of DIM, and of queries that `make_row_index` has split: both parts meet
-// keys as they are stored, sums are of 32 bits. A warp keeps 32 keys in registers for all tokens of the block, which
-// follow each other in one sequence; a quad of lanes has a key, a lane of it a quarter.
-// Grid: (blocks of SCORED_ROWS rows, groups of tokens), as many threads; shared: a token's queries, rows of heads padded
-// to 16, and factors.
+// As `score_rows`, of keys of 16 bits with `dim` of DIM, and of queries that `make_row_index` has split: both parts
+// meet keys as they are stored, sums are of 32 bits. A warp keeps 32 keys in registers for all tokens of the block,
+// which follow each other in one sequence; a quad of lanes has a key, a lane of it a quarter.
+// Grid: (blocks of SCORED_ROWS rows, groups of tokens), as many threads; shared: a token's queries, heads padded to 16,
+// and factors.
 template <int DIM>
 __device__ inline void score_split_rows(const ScoreArguments& a) {
     constexpr uint32_t STEPS = DIM / 16, PITCH = (2 * DIM + 8) * 2, TILES = 4;

@@ -78,8 +78,8 @@ kernels! {
         WeighStreams = "weigh_streams", CollapseStreams = "collapse_streams", SpreadStreams = "spread_streams",
         MixStreams = "mix_streams", TurnHeads = "turn_heads", StoreWindowRows = "store_window_rows",
         KeepWindowRows = "keep_window_rows", PoolRows = "pool_rows", KeepGates = "keep_gates",
-        TransposeRows = "transpose_rows", ScoreRows = "score_rows", ChooseRows = "choose_rows", ChooseParts = "choose_parts",
-        AttendRows = "attend_rows", JoinRowParts = "join_row_parts",
+        TransposeRows = "transpose_rows", ScoreRows = "score_rows", ChooseRows = "choose_rows",
+        ChooseParts = "choose_parts", AttendRows = "attend_rows", JoinRowParts = "join_row_parts",
     }
     Indexed in "indexed" {
         GateNarrow = "gate_narrow", GateWide = "gate_wide", StreamProducts = "stream_products",

@@ -257,7 +257,7 @@ fn a_gguf_file_gives_the_bits_of_the_release() {
 
 /// What is said of the models: the choice, the bytes of a token, and the operation that GPUs refuse.
 #[test]
-fn models_are_described_and_gpus_refuse_them_by_name() {
+fn models_are_described_and_refused_by_name_where_a_device_lacks_them() {
     for (case, said, bytes) in [
         (CASE, "the best 13 by 4 heads of 16", 3 * (40 + 16) * 2),
         (
@@ -281,8 +281,15 @@ fn models_are_described_and_gpus_refuse_them_by_name() {
         assert!(program.contains("latent attention to chosen rows"), "{program}");
         assert_eq!(program.contains("chosen rows, as the layer before"), case != CASE);
         let card = ["--machine", "ram=64G,disk=7,memory=936,vram=24G,bus=25", "--device", "cuda:0"];
-        let line = refusal(&[&["plan", model][..], &card].concat());
-        let name = "latent attention to chosen rows (layer ";
+        let plan = [&["plan", model][..], &card].concat();
+        let refused = program.lines().find(|line| line.contains("any GPU: refused")).unwrap();
+        assert!(refused.contains("latent attention to chosen rows (layer "), "{refused}");
+        if case != POOLED {
+            assert!(!run(&plan).is_empty());
+            continue;
+        }
+        let line = refusal(&plan);
+        let name = "latent attention to chosen rows of pools (layer ";
         assert!(line.contains(name) && line.contains("use --device cpu"), "{line}");
     }
 }

@@ -146,23 +146,19 @@ fn a_device_refuses_operations_by_their_names() {
         assert_eq!(launches(&row, "processor"), operations(&row));
         assert!(!launches(&row, "CUDA, a step").is_empty());
     }
-    let names = "joining of rows (layer 0), delta rule with decays by channel (layer 0)";
     for row in rows("kimi-linear-calm-hf/model") {
-        let devices = row["devices"].as_array().unwrap();
-        let refused = devices.iter().find(|it| it["device"] == "CUDA").unwrap();
-        let refused = refused["refused"].as_str().unwrap();
-        assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
-        assert!(!launches(&row, "any GPU, one token").is_empty(), "decays by channel are computed");
+        for device in ["any GPU, one token", "CUDA, a step", "processor"] {
+            assert!(!launches(&row, device).is_empty(), "decays by channel are computed");
+        }
         assert_eq!(launches(&row, "processor"), operations(&row));
     }
     for row in rows("ling-calm-hf/model") {
         let devices = row["devices"].as_array().unwrap();
-        for device in ["any GPU", "CUDA"] {
-            let refused = devices.iter().find(|it| it["device"] == device).unwrap();
-            let refused = refused["refused"].as_str().unwrap();
-            assert!(refused.contains("sigmoid gate of heads (layer 1)"), "{refused}");
-            assert!(refused.contains("delta rule with bounded decays by channel (layer 0)"));
-        }
+        let refused = devices.iter().find(|it| it["device"] == "any GPU").unwrap();
+        let refused = refused["refused"].as_str().unwrap();
+        assert!(refused.contains("sigmoid gate of heads (layer 1)"), "{refused}");
+        assert!(refused.contains("delta rule with bounded decays by channel (layer 0)"));
+        assert!(!launches(&row, "CUDA, a step").is_empty());
         assert_eq!(launches(&row, "processor"), operations(&row));
     }
     for (device, forms) in [
@@ -171,23 +167,24 @@ fn a_device_refuses_operations_by_their_names() {
             [
                 "opening of residual streams (layer 0)",
                 "delta rule with bounded decays by channel (layer 0)",
+                "latent attention to chosen rows (layer 1)",
             ],
         ),
         (
             "CUDA",
-            ["joining of rows (layer 0)", "merging of residual streams by their mean (layer 4)"],
+            [
+                "dense network with clamped inputs (layer 0)",
+                "latent attention to chosen rows of pools (layer 1)",
+                "merging of residual streams by their mean (layer 4)",
+            ],
         ),
     ] {
         for row in rows("glm-next-calm-hf/model") {
             let devices = row["devices"].as_array().unwrap();
             let refused = devices.iter().find(|it| it["device"] == device).unwrap();
             let refused = refused["refused"].as_str().unwrap();
-            let common = [
-                "dense network with clamped inputs (layer 0)",
-                "latent attention to chosen rows (layer 1)",
-            ];
             let named = |form: &&str| refused.contains(*form);
-            assert!(forms.iter().chain(&common).all(named), "{device}: {refused}");
+            assert!(forms.iter().all(named), "{device}: {refused}");
             assert!(refused.ends_with("use --device cpu"), "{refused}");
             assert_eq!(launches(&row, "processor"), operations(&row));
         }

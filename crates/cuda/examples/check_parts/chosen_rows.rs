@@ -343,17 +343,7 @@ impl Bench {
             expected.extend(turn(&normed, position));
             found.extend(key(position));
         }
-        let square = |v: f64| v * v;
-        let pairs = found.iter().zip(&expected).map(|(&a, &b)| (f64::from(a), f64::from(b)));
-        let (error, norm) =
-            pairs.fold((0.0, 0.0), |(e, n), (a, b)| (e + square(a - b), n + square(b)));
-        let relative = f64::sqrt(error / norm);
-        let bound = match kind {
-            KvType::F32 => 1e-5,
-            KvType::Bf16 => 4e-3,
-            _ => 5e-4,
-        };
-        self.verdict(&format!("  its index keys: relative {relative:.1e}"), relative <= bound);
+        self.compare_keys(kind, &found, &expected);
         let factors = self.read(factors);
         let cores = split.iter().map(|chosen| ("  its choices on tensor cores", chosen));
         for (what, chosen) in std::iter::once(("  its choices", &chosen)).chain(cores) {

@@ -293,13 +293,17 @@ impl Bench {
             expected.extend(norm_and_turn(&mean, &key_norm, frequencies, first));
             found.extend(Self::index_key(case, &whole.pages, number));
         }
-        // Stored in 16 bits they are as near as that type is fine.
+        self.compare_keys(case.key_kind(), &found, &expected);
+    }
+
+    /// Index keys as they were stored: in 16 bits they are as near as that type is fine.
+    pub(super) fn compare_keys(&self, kind: KvType, found: &[f32], expected: &[f32]) {
         let square = |v: f64| v * v;
-        let pairs = found.iter().zip(&expected).map(|(&a, &b)| (f64::from(a), f64::from(b)));
+        let pairs = found.iter().zip(expected).map(|(&a, &b)| (f64::from(a), f64::from(b)));
         let (error, norm) = pairs
             .fold((0.0, 0.0), |(error, norm), (a, b)| (error + square(a - b), norm + square(b)));
         let relative = f64::sqrt(error / norm);
-        let bound = match case.key_kind() {
+        let bound = match kind {
             KvType::F32 => 1e-5,
             KvType::Bf16 => 4e-3,
             _ => 5e-4,

@@ -9,11 +9,8 @@ use kernels::DeltaDecay;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{
-    DeltaConfig, HeadOrder, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, OutputGate,
-    Projections,
-};
-use super::glm5_next::either;
+use super::config::{DeltaConfig, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::mixed::{by_channel, either, every, mixers};
 use super::rope::{Pairs, Rope};
 use super::router::{Groups, Router, Score};
 use super::{deepseek_v3, kimi_linear, plain};
@@ -42,30 +39,13 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
     let mut layers = deepseek_v3::layers(from, Mixer::Latent)?;
     let group = from.required(&keys::LAYER_GROUP_SIZE)?;
-    let kinds = match from.get(&keys::LAYER_TYPES)? {
-        Some(kinds) => kinds,
-        None => {
-            let kind = |number: usize| match number.is_multiple_of(group) {
-                true => "full_attention",
-                false => "linear_attention",
-            };
-            (1..=layers.len()).map(kind).collect()
-        }
+    let known = |kind: &str| match kind {
+        "linear_attention" => Some(Mixer::DeltaNet),
+        "full_attention" => Some(Mixer::Latent),
+        _ => None,
     };
-    if kinds.len() != layers.len() {
-        let found = format!("has {} entries for {} layers", kinds.len(), layers.len());
-        return Err(from.invalid(&keys::LAYER_TYPES, found));
-    }
-    for (layer, kind) in layers.iter_mut().zip(kinds) {
-        layer.mixer = match kind {
-            "linear_attention" => Mixer::DeltaNet,
-            "full_attention" => Mixer::Latent,
-            other => {
-                let found = format!("{other} is not known in this family");
-                return Err(from.invalid(&keys::LAYER_TYPES, found));
-            }
-        };
-    }
+    let mixers = mixers(from, layers.len(), known, || Ok(every(group, Mixer::Latent)))?;
+    layers.iter_mut().zip(mixers).for_each(|(layer, mixer)| layer.mixer = mixer);
     Ok(layers)
 }
 
@@ -74,20 +54,11 @@ fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
     // transformers saves the rotated values as head_dim, and this next to them.
     let dim = either(from, &keys::LINEAR_HEAD_WIDTH, &keys::HEAD_DIM)?;
     let bound = -from.required(&keys::KDA_LOWER_BOUND)? as f32;
-    Ok(DeltaConfig {
-        key_heads: heads,
-        value_heads: heads,
-        order: HeadOrder::Grouped,
-        key_dim: dim,
-        value_dim: dim,
-        convolution_kernel: from.required(&keys::SHORT_CONV_TAPS)?,
-        gate: OutputGate::Sigmoid,
-        decay: match from.required(&keys::KDA_SAFE_GATE)? {
-            true => DeltaDecay::BoundedChannels { bound },
-            false => DeltaDecay::Channels,
-        },
-        projections: Projections::Apart { low_rank: None },
-    })
+    let decay = match from.required(&keys::KDA_SAFE_GATE)? {
+        true => DeltaDecay::BoundedChannels { bound },
+        false => DeltaDecay::Channels,
+    };
+    Ok(by_channel(heads, dim, from.required(&keys::SHORT_CONV_TAPS)?, decay, None))
 }
 
 fn experts(from: &Configuration) -> Result<MoeConfig, FormatError> {

@@ -5,17 +5,13 @@
 
 use kernels::DeltaDecay;
 use store::format::config::keys;
-use store::format::config::keys::Key;
-use store::format::config::kind::Kind;
 use store::format::{Configuration, FormatError};
 
 use super::activation::Activation;
-use super::config::{
-    DeltaConfig, HeadOrder, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig, OutputGate,
-    Projections,
-};
+use super::config::{DeltaConfig, LatentConfig, LayerSpec, Mixer, ModelConfig, MoeConfig};
 use super::hyper_connections::{HyperConfig, Merge};
 use super::index::IndexConfig;
+use super::mixed::{by_channel, either, every, mixers};
 use super::rope::Rope;
 use super::{deepseek_v3, deepseek_v32, plain};
 
@@ -54,42 +50,15 @@ pub(super) fn config(from: &Configuration) -> Result<ModelConfig, FormatError> {
 /// Mixers as listed, or else by the interval, and what layers of latent attention see.
 fn layers(from: &Configuration) -> Result<Vec<LayerSpec>, FormatError> {
     let mut layers = deepseek_v3::layers(from, Mixer::Latent)?;
-    let count = layers.len();
-    let delta: Vec<bool> = match from.get(&keys::LAYER_TYPES)? {
-        None => (1..=count).map(|number| !number.is_multiple_of(INTERVAL)).collect(),
-        Some(kinds) => {
-            let kind = |kind: &str| match kind {
-                "linear_attention" => Ok(true),
-                "indexed_attention" | "full_attention" => Ok(false),
-                other => {
-                    let found = format!("{other} is not known in this family");
-                    Err(from.invalid(&keys::LAYER_TYPES, found))
-                }
-            };
-            kinds.into_iter().map(kind).collect::<Result<_, _>>()?
-        }
+    let known = |kind: &str| match kind {
+        "linear_attention" => Some(Mixer::DeltaNet),
+        "indexed_attention" | "full_attention" => Some(Mixer::Latent),
+        _ => None,
     };
-    if delta.len() != count {
-        let found = format!("has {} entries for {count} layers", delta.len());
-        return Err(from.invalid(&keys::LAYER_TYPES, found));
-    }
-    for (layer, delta) in layers.iter_mut().zip(delta) {
-        layer.mixer = if delta { Mixer::DeltaNet } else { Mixer::Latent };
-    }
+    let mixers = mixers(from, layers.len(), known, || Ok(every(INTERVAL, Mixer::Latent)))?;
+    layers.iter_mut().zip(mixers).for_each(|(layer, mixer)| layer.mixer = mixer);
     deepseek_v32::choose(from, &mut layers)?;
     Ok(layers)
-}
-
-/// What the published object says, or else what transformers saves next to the other keys.
-pub(super) fn either<'a, K: Kind>(
-    from: &'a Configuration,
-    published: &Key<K>,
-    saved: &Key<K>,
-) -> Result<K::Read<'a>, FormatError> {
-    match from.stated(published)? {
-        Some(value) => Ok(value),
-        None => from.required(saved),
-    }
 }
 
 fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
@@ -98,15 +67,5 @@ fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
     let dim = either(from, &keys::LINEAR_HEAD_DIM, &keys::LINEAR_HEAD_WIDTH)?;
     let taps = either(from, &keys::SHORT_CONV_KERNEL_SIZE, &keys::LINEAR_CONV_KERNEL_DIM)?;
     let bound = -either(from, &keys::GATE_LOWER_BOUND, &keys::LINEAR_LOWER_BOUND)? as f32;
-    Ok(DeltaConfig {
-        key_heads: heads,
-        value_heads: heads,
-        order: HeadOrder::Grouped,
-        key_dim: dim,
-        value_dim: dim,
-        convolution_kernel: taps,
-        gate: OutputGate::Sigmoid,
-        decay: DeltaDecay::BoundedChannels { bound },
-        projections: Projections::Apart { low_rank: Some(dim) },
-    })
+    Ok(by_channel(heads, dim, taps, DeltaDecay::BoundedChannels { bound }, Some(dim)))
 }

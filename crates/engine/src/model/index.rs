@@ -13,6 +13,8 @@
 //! its tokens' keys, each value weighed by a softmax over the tokens of gates that the stream gives (reference:
 //! transformers `Glm5NextTextIndexer`); nothing is rotated.
 
+use std::ops::Range;
+
 use kernels::BLOCK_TOKENS;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
@@ -137,6 +139,15 @@ impl IndexConfig {
             IndexForm::Joined => (self.heads + 1) * self.dim,
             IndexForm::Weighed { .. } | IndexForm::Pooled => self.heads * self.dim,
         }
+    }
+
+    /// The positions that a token at `position` sees, in order, each range within one unit: those of the `chosen`
+    /// units, then those behind the last complete unit.
+    pub fn seen(self, chosen: &[u32], position: usize) -> impl Iterator<Item = Range<usize>> {
+        let unit = self.unit;
+        let tail = (position + 1) / unit * unit..position + 1;
+        let units = chosen.iter().map(move |&it| it as usize * unit..(it as usize + 1) * unit);
+        units.chain(Some(tail).filter(|tail| !tail.is_empty()))
     }
 
     /// Most tokens that a token sees of a longer sequence.

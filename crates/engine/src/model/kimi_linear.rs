@@ -9,9 +9,8 @@ use kernels::DeltaDecay;
 use store::format::config::keys;
 use store::format::{Configuration, FormatError};
 
-use super::config::{
-    DeltaConfig, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig, OutputGate, Projections,
-};
+use super::config::{DeltaConfig, LayerSpec, Mixer, ModelConfig, MoeConfig};
+use super::mixed::by_channel;
 use super::rope::Rope;
 use super::router::{Groups, Router, Score};
 use super::{deepseek_v3, plain};
@@ -40,17 +39,8 @@ fn delta(from: &Configuration) -> Result<DeltaConfig, FormatError> {
     }
     let heads = from.required(&keys::LINEAR_HEADS)?;
     let dim = from.required(&keys::LINEAR_HEAD_DIM)?;
-    Ok(DeltaConfig {
-        key_heads: heads,
-        value_heads: heads,
-        order: HeadOrder::Grouped,
-        key_dim: dim,
-        value_dim: dim,
-        convolution_kernel: from.required(&keys::SHORT_CONV_KERNEL_SIZE)?,
-        gate: OutputGate::Sigmoid,
-        decay: DeltaDecay::Channels,
-        projections: Projections::Apart { low_rank: Some(dim) },
-    })
+    let taps = from.required(&keys::SHORT_CONV_KERNEL_SIZE)?;
+    Ok(by_channel(heads, dim, taps, DeltaDecay::Channels, Some(dim)))
 }
 
 /// Longest context of training under either name, `default` where neither is stated.

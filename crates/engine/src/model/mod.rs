@@ -33,6 +33,7 @@ pub mod index;
 mod kimi_linear;
 pub mod latent;
 mod minimax_m2;
+mod mixed;
 pub mod mixture;
 pub mod ngram;
 mod olmoe;

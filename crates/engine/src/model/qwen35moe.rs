@@ -10,9 +10,9 @@ use super::config::{
     AttentionConfig, DeltaConfig, Family, HeadOrder, LayerSpec, Mixer, ModelConfig, MoeConfig,
     OutputGate, Projections, Sees, Values, without_biases,
 };
-use super::plain;
 use super::rope::Rope;
 use super::router::{Router, Score};
+use super::{mixed, plain};
 
 /// Reads the shapes.
 ///
@@ -82,31 +82,18 @@ fn mixers(
     family: Family,
     layers: usize,
 ) -> Result<Vec<LayerSpec>, FormatError> {
-    let kinds: Vec<Mixer> = match from.get(&keys::LAYER_TYPES)? {
-        Some(kinds) => {
-            let kinds = kinds.into_iter().map(|kind| {
-                mixer(kind, family).ok_or_else(|| {
-                    let found = format!("{kind} is not known in this family");
-                    from.invalid(&keys::LAYER_TYPES, found)
-                })
-            });
-            kinds.collect::<Result<_, _>>()?
-        }
-        None if family == Family::Qwen4Exp => {
-            return Err(from.invalid(&keys::LAYER_TYPES, "missing"));
-        }
-        None => {
-            let interval = from.required(&keys::FULL_ATTENTION_INTERVAL)?;
-            let attention = |layer: usize| (layer + 1).is_multiple_of(interval);
-            (0..layers)
-                .map(|layer| if attention(layer) { Mixer::Attention } else { Mixer::DeltaNet })
-                .collect()
-        }
-    };
-    if kinds.len() != layers {
-        let found = format!("has {} entries for {layers} layers", kinds.len());
-        return Err(from.invalid(&keys::LAYER_TYPES, found));
-    }
+    let kinds = mixed::mixers(
+        from,
+        layers,
+        |kind| mixer(kind, family),
+        || match family {
+            Family::Qwen4Exp => Err(from.invalid(&keys::LAYER_TYPES, "missing")),
+            _ => {
+                let interval = from.required(&keys::FULL_ATTENTION_INTERVAL)?;
+                Ok(mixed::every(interval, Mixer::Attention))
+            }
+        },
+    )?;
     let layer = |mixer| match (mixer, family) {
         (Mixer::Attention, Family::Qwen4Exp) => {
             LayerSpec { sees: Sees::Chosen, ..LayerSpec::from(mixer) }

@@ -218,14 +218,12 @@ impl CpuBackend {
         let (_, blocks) = self.sequences.blocks(span.sequence, layer, position..position + 1);
         let row = shape.kv_type.bytes_of_head(shape.head_dim);
         let [rows, _] = &mut choice.gathered;
-        let unit = self.config.index.map_or(1, |index| index.unit);
-        let chosen = choice.chosen.iter().map(|&it| it as usize * unit..(it as usize + 1) * unit);
-        let tail = (position + 1) / unit * unit..position + 1;
+        let index = self.config.index.expect("a layer with an indexer has a shape");
         let mut filled = 0;
-        for positions in chosen.chain([tail]) {
+        for positions in index.seen(&choice.chosen, position) {
             // A unit lies in one block.
             let (block, at) = (positions.start / BLOCK_TOKENS, positions.start % BLOCK_TOKENS);
-            let Some(block) = blocks.get(block).filter(|_| !positions.is_empty()) else { continue };
+            let block = &blocks[block];
             let to = &mut rows[filled * row..(filled + positions.len()) * row];
             to.copy_from_slice(&block.keys[at * row..(at + positions.len()) * row]);
             filled += positions.len();

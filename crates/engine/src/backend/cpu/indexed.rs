@@ -273,16 +273,13 @@ impl CpuBackend {
         scratch: &mut IndexScratch,
     ) {
         let shape = attention_shape(&self.config.attention, self.options.kv_type);
-        let (position, unit) = (span.position + at, index.unit);
-        let tail = (position + 1) / unit * unit;
+        let position = span.position + at;
         let (begin, blocks) = self.sequences.blocks(span.sequence, layer, position..position + 1);
         assert_eq!(begin, 0, "layers with an indexer keep all positions");
         let row = shape.kv_type.bytes_of_head(shape.head_dim);
         let [keys, values] = &mut scratch.gathered;
-        let chosen = scratch.chosen.iter().map(|&it| it as usize * unit..(it as usize + 1) * unit);
-        let tail = Some(tail..position + 1).filter(|positions| !positions.is_empty());
         let mut filled = 0;
-        for positions in chosen.chain(tail) {
+        for positions in index.seen(&scratch.chosen, position) {
             let block = &blocks[positions.start / BLOCK_TOKENS];
             let (from, to) = (positions.start % BLOCK_TOKENS, filled % BLOCK_TOKENS);
             let start = filled / BLOCK_TOKENS * shape.block_bytes();

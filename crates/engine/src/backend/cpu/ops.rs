@@ -3,6 +3,7 @@
 use kernels::{Compute, DeltaForm, DeltaInputs, DeltaShape, MatmulJob, Tokens};
 use store::LayerId;
 
+use super::gated_streams::sigmoid;
 use super::tiled::Tiled;
 use super::{CpuBackend, delta_shape};
 use crate::EngineError;
@@ -198,7 +199,7 @@ impl CpuBackend {
         let values = latent.value_dim;
         let (gates, x) = self.registers.pair(gate, x);
         self.compute.each_row(&mut x[..gates.len() * values], values, |head, row| {
-            let factor = 1.0 / (1.0 + (-gates[head]).exp());
+            let factor = sigmoid(gates[head]);
             row.iter_mut().for_each(|value| *value *= factor);
         });
     }

@@ -13,6 +13,13 @@ use crate::model::index::{IndexConfig, IndexForm, KEY_EPSILON, RowIndexer};
 use crate::model::latent::LatentAttention;
 use crate::model::rope::Pairs;
 
+/// Tokens of a run that see all rows, because they may see no more than `budget`: its first ones. None of a step, whose
+/// kernels decide for each token.
+pub(super) fn seen_whole(places: &TokenPlaces, budget: usize) -> usize {
+    let tokens = places.positions.len();
+    if places.single { 0 } else { (budget + tokens).saturating_sub(places.end).min(tokens) }
+}
+
 impl CudaBackend {
     /// Latent attention to the rows that `indexer` chooses, or without one to those that the last indexer chose.
     pub(super) fn launch_attend_rows(
@@ -64,10 +71,7 @@ impl CudaBackend {
             keys,
         };
         launch::make_row_index(&self.stream, &rows, &job)?;
-        let all = match places.single {
-            true => 0,
-            false => (index.budget + tokens).saturating_sub(places.end).min(tokens),
-        };
+        let all = seen_whole(&places, index.budget);
         let (most, together, scores) = held.scores();
         for start in (all..tokens).step_by(together) {
             let count = together.min(tokens - start);

@@ -7,6 +7,7 @@ use cuda::launch::{self, ChosenRows, HeadMatrix, LatentCache, LatentShape, Token
 use cuda::{CudaError, Span};
 use store::LayerId;
 
+use super::chosen_rows::seen_whole;
 use super::{CudaBackend, CudaOptions, Register};
 use crate::EngineError;
 use crate::model::config::ModelConfig;
@@ -90,6 +91,7 @@ impl CudaBackend {
         let norm = (self.vector(weights.norm), config.rms_epsilon);
         let keys = rows(Register::Key, first, count, shape.row());
         launch::append_latent(stream, shape, &places, &cache, keys, norm, rotation)?;
+        let all = budget.map_or(count, |budget| seen_whole(&places, budget));
         for start in (0..count).step_by(self.sizes.latent_tokens) {
             let tokens = self.sizes.latent_tokens.min(count - start);
             let part = places.part(start, tokens);
@@ -101,12 +103,7 @@ impl CudaBackend {
             let to = (meets, shape.row());
             launch::latent_heads(stream, size, &absorb, (query, width), to)?;
             launch::rotate_latent(stream, shape, part.positions, query, meets, rotation)?;
-            // Those that see all rows come first; a step's kernels decide for each token.
-            let whole = match budget {
-                None => tokens,
-                Some(_) if places.single => 0,
-                Some(budget) => (budget + count).saturating_sub(places.end + start).min(tokens),
-            };
+            let whole = all.saturating_sub(start).min(tokens);
             for (range, top) in [(0..whole, None), (whole..tokens, budget)] {
                 if range.is_empty() {
                     continue;

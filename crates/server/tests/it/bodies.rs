@@ -80,8 +80,9 @@ fn all_bodies_share_one_room() {
     assert!(refused.starts_with("HTTP/1.1 429"), "{refused}");
     assert!(refused.contains("4194304 bytes") && refused.contains("retry-after: "), "{refused}");
     assert_eq!(serving.post("/v1/chat/completions", &chat()).status, 200);
-    // Small ones can take what is left.
-    let small: Vec<TcpStream> = (0..40).map(|_| held(&serving, 60 << 10)).collect();
+    // Small ones can take what is left: enough of them for all of the room, because large ones that grow at the same
+    // moment may refuse each other until one is held.
+    let small: Vec<TcpStream> = (0..80).map(|_| held(&serving, 60 << 10)).collect();
     let refused = until(&serving, "/v1/chat/completions", 429);
     assert!(refused.header("retry-after").is_some());
     until(&serving, "/v1/messages", 529);

@@ -164,8 +164,11 @@ __device__ inline void update_tail(const ConvolveArguments& a, uint32_t channel,
     }
 }
 
+// Tokens whose inputs are asked for at once.
+constexpr uint32_t CONVOLVE_AT_ONCE = 8;
+
 // SiLU of the causal convolution. Grid: (channels / 256, parts of CONVOLVE_RUN tokens or tokens).
-extern "C" __global__ void convolve(const __grid_constant__ ConvolveArguments a) {
+extern "C" __global__ void __launch_bounds__(256) convolve(const __grid_constant__ ConvolveArguments a) {
     uint32_t channel = blockIdx.x * blockDim.x + threadIdx.x;
     if (channel >= a.channels) return;
     const float* weight = a.weight + size_t(channel) * a.kernel;
@@ -174,15 +177,43 @@ extern "C" __global__ void convolve(const __grid_constant__ ConvolveArguments a)
     uint32_t run_start = a.single ? first : 0;
     uint32_t last = a.single ? first + 1 : min(first + CONVOLVE_RUN, a.tokens);
     const float* tail = a.tail + a.sequences[run_start] * a.tail_stride;
-    for (uint32_t token = first; token < last; token++) {
-        float sum = 0.0f;
-        for (uint32_t tap = 0; tap < a.kernel; tap++) {
-            int64_t at = int64_t(token) - run_start - taps + tap;
-            float v = at >= 0 ? a.x[size_t(run_start + at) * a.channels + channel]
-                              : tail[size_t(at + taps) * a.channels + channel];
-            sum = fmaf(weight[tap], v, sum);
+    auto input = [&](int64_t at) {
+        return at >= 0 ? a.x[size_t(run_start + at) * a.channels + channel]
+                       : tail[size_t(at + taps) * a.channels + channel];
+    };
+    if (a.kernel == 4) {
+        // The usual number: each input is read once, several ahead. One at a time took 19 us of 32 tokens and 8,192
+        // channels on an H200.
+        float w[4], window[3 + CONVOLVE_AT_ONCE];
+#pragma unroll
+        for (uint32_t tap = 0; tap < 4; tap++) w[tap] = weight[tap];
+#pragma unroll
+        for (uint32_t i = 0; i < 3; i++) window[i] = input(int64_t(first) - run_start - 3 + i);
+        for (uint32_t token = first; token < last; token += CONVOLVE_AT_ONCE) {
+            const float* from = a.x + size_t(token) * a.channels + channel;
+#pragma unroll
+            for (uint32_t i = 0; i < CONVOLVE_AT_ONCE; i++) {
+                window[3 + i] = token + i < last ? from[size_t(i) * a.channels] : 0.0f;
+            }
+            float* to = a.out + size_t(token) * a.channels + channel;
+#pragma unroll
+            for (uint32_t i = 0; i < CONVOLVE_AT_ONCE; i++) {
+                float sum = 0.0f;
+#pragma unroll
+                for (uint32_t tap = 0; tap < 4; tap++) sum = fmaf(w[tap], window[i + tap], sum);
+                if (token + i < last) to[size_t(i) * a.channels] = silu(sum);
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < 3; i++) window[i] = window[CONVOLVE_AT_ONCE + i];
         }
-        a.out[size_t(token) * a.channels + channel] = silu(sum);
+    } else {
+        for (uint32_t token = first; token < last; token++) {
+            float sum = 0.0f;
+            for (uint32_t tap = 0; tap < a.kernel; tap++) {
+                sum = fmaf(weight[tap], input(int64_t(token) - run_start - taps + tap), sum);
+            }
+            a.out[size_t(token) * a.channels + channel] = silu(sum);
+        }
     }
     // With one part per run no other block reads this channel's tail.
     if (a.single || gridDim.y == 1) update_tail(a, channel, run_start, last - run_start);

@@ -2,11 +2,12 @@
 // rows one stage of 64 after another, for up to 128 tokens; with few tokens it has little to multiply in each, and most
 // of the time is the wait for the next.
 //
-// A warp reads weights from memory into registers, several stages ahead, and unpacks them once for its tokens. Rows are
-// the sixteens of a tensor core here and tokens its eights, so that eight tokens need no padding. There are two forms:
-// `few_rows`, where a warp walks over all columns of sixteen rows; and `few_columns` for matrices of few rows, where
-// the warps of a block take stages of their own. Products of stages do not depend on each other; the sums over the
-// stages do, and are added up in the order of columns. Matrices of one input are jobs of one launch.
+// A warp unpacks weights once for its tokens. Rows are the sixteens of a tensor core here and tokens its eights, so that
+// eight tokens need no padding. There are two forms: `few_rows`, where a warp walks over all columns of sixteen rows or
+// of 32, a chunk in shared memory while the next one arrives; and `few_columns` for matrices of few rows, where the
+// warps of a block take stages of their own and read them into registers. Products of stages do not depend on each
+// other; the sums over the stages do, and are added up in the order of columns. Matrices of one input are jobs of one
+// launch.
 
 // A matrix of a launch.
 struct TileFewJob {
@@ -284,124 +285,211 @@ __device__ inline void few_columns(const TileFewArguments& a) {
 
 #endif
 
-// Shared memory of a block of `few_rows`: pieces of the tokens' parts, and their sums.
-template <uint32_t EIGHTS>
-struct FewPieces {
-    // Stages of a piece.
-    static constexpr uint32_t STAGES = 8 / EIGHTS, TOKENS = 8 * EIGHTS;
-    uint8_t parts[2][STAGES][TOKENS * SPLIT_BYTES];
-    float2 sums[2][STAGES][TOKENS];
+// A chunk of columns in the shared memory of a block of `few_rows`, of WARPS times SIXTEENS sixteens of rows and EIGHTS
+// eights of tokens. A row of weights is padded so that eight rows' codes of one column lie in different banks.
+template <int BITS, uint32_t WARPS, uint32_t SIXTEENS, uint32_t EIGHTS, uint32_t STAGES>
+struct FewChunk {
+    static constexpr uint32_t ROW_BYTES = STAGES * SPLIT_COLUMNS * BITS / 8, PITCH = ROW_BYTES + (BITS == 8 ? 32 : 16);
+    uint8_t weights[WARPS][16 * SIXTEENS * PITCH];
+    uint8_t parts[STAGES][8 * EIGHTS * SPLIT_BYTES];
+    float2 sums[STAGES][8 * EIGHTS];
+};
+
+// Two chunks, one multiplied while the other arrives; and a chunk's scales and biases of each row of a warp, twice.
+template <int BITS, uint32_t WARPS, uint32_t SIXTEENS, uint32_t EIGHTS, uint32_t STAGES, bool FINE>
+struct FewChunks {
+    FewChunk<BITS, WARPS, SIXTEENS, EIGHTS, STAGES> chunk[2];
+    float2 factors[2][WARPS][STAGES * (FINE ? 2 : 1)][16 * SIXTEENS];
 };
 
 #if __CUDA_ARCH__ >= 800
 
-// Grid: (blocks of 16 WARPS rows of all jobs, tiles of 8 EIGHTS tokens), 32 WARPS threads.
-template <int BITS, uint32_t WARPS, uint32_t EIGHTS, bool FINE>
+// STAGES: stages of a chunk. GROUP: those whose products are formed together, so that none waits for another's.
+// Grid: (blocks of 16 SIXTEENS WARPS rows of all jobs, tiles of 8 EIGHTS tokens), 32 WARPS threads, WARPS a multiple
+// of four.
+template <int BITS, uint32_t WARPS, uint32_t SIXTEENS, uint32_t EIGHTS, uint32_t STAGES, uint32_t GROUP, bool FINE>
 __device__ inline void few_rows(const TileFewArguments& a) {
-    using Pieces = FewPieces<EIGHTS>;
-    constexpr uint32_t TOKENS = Pieces::TOKENS, STAGES = Pieces::STAGES, UNITS = FINE ? 2 : 1;
-    // Stages whose weights are read together, and such groups in a piece.
-    constexpr uint32_t GROUP = FINE ? 1 : 2, GROUPS = STAGES / GROUP;
+    using Chunk = FewChunk<BITS, WARPS, SIXTEENS, EIGHTS, STAGES>;
+    constexpr uint32_t TOKENS = 8 * EIGHTS, ROWS = 16 * SIXTEENS, UNITS = FINE ? 2 : 1, PITCH = Chunk::PITCH;
+    constexpr uint32_t STAGE_BYTES = SPLIT_COLUMNS * BITS / 8, SIDE = sizeof(Chunk);
     extern __shared__ __align__(128) uint8_t stage_memory[];
-    auto& own = *reinterpret_cast<Pieces*>(stage_memory);
+    auto& own = *reinterpret_cast<FewChunks<BITS, WARPS, SIXTEENS, EIGHTS, STAGES, FINE>*>(stage_memory);
     uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
     const TileFewJob& job = a.job[block_job(a)];
     FewTile tile = few_tile(a, job, TOKENS);
     if (tile.count == 0) return;
     const Matrix& m = tile.matrix;
-    uint32_t first_row = ((blockIdx.x - job.first_block) * WARPS + warp) * 16, stages = m.columns / SPLIT_COLUMNS;
+    uint32_t first_row = ((blockIdx.x - job.first_block) * WARPS + warp) * ROWS, stages = m.columns / SPLIT_COLUMNS;
 
-    const uint8_t* row[2];
-    uint32_t group_of[2];
-    uint32_t group_shift = 31 - __clz(m.group);
+    // A warp copies its own rows, in units of 16 bytes where they are aligned to that.
+    constexpr uint32_t ROW_UNITS = Chunk::ROW_BYTES / 16, ROWS_AT_ONCE = 32 / ROW_UNITS, COPIES = ROWS / ROWS_AT_ONCE;
+    bool wide = (reinterpret_cast<uintptr_t>(m.weight) & 15) == 0;
+    uint32_t own_unit = lane % ROW_UNITS, own_row = lane / ROW_UNITS, weight_at[COPIES];
 #pragma unroll
-    for (int n = 0; n < 2; n++) {
-        uint32_t index = min(first_row + 8 * n + g, m.rows - 1);
-        row[n] = m.weight + size_t(index) * stages * (SPLIT_COLUMNS * BITS / 8) + t * BITS;
-        group_of[n] = index * m.columns;
+    for (uint32_t j = 0; j < COPIES; j++) {
+        uint32_t row = min(first_row + own_row + j * ROWS_AT_ONCE, m.rows - 1);
+        weight_at[j] = row * stages * STAGE_BYTES + own_unit * 16;
     }
-    FewScales scales(m);
-    // The group of stages that comes next. Stages past the end are read as the last, and not multiplied.
-    Eight<BITS> codes[2][GROUP][2][2];
-    uint2 factors[2][GROUP][2][UNITS];
-    auto fetch = [&](int side, uint32_t first) {
+    const uint8_t* weights = m.weight;
+    uint32_t weights_to = shared_address(own.chunk[0].weights[warp]) + own_row * PITCH + own_unit * 16;
+    uint32_t left = stages, to_side = 0; // stages that were not asked for, and where the next ones go
+    auto copy_weights = [&](uint32_t count) {
+        if (own_unit * 16 >= count * STAGE_BYTES) return;
 #pragma unroll
-        for (uint32_t i = 0; i < GROUP; i++) {
-            uint32_t stage = min(first + i, stages - 1);
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                load_codes<BITS>(codes[side][i][n], row[n], stage);
-#pragma unroll
-                for (uint32_t u = 0; u < UNITS; u++) {
-                    factors[side][i][n][u] = scales.load((group_of[n] + stage * SPLIT_COLUMNS + u * 32) >> group_shift);
-                }
+        for (uint32_t j = 0; j < COPIES; j++) {
+            uint32_t to = weights_to + to_side + j * ROWS_AT_ONCE * PITCH;
+            const uint8_t* from = weights + weight_at[j];
+            if (wide) {
+                copy_16(to, from, true);
+            } else {
+                for (uint32_t i = 0; i < 4; i++) copy_4(to + 4 * i, from + 4 * i, true);
             }
         }
     };
-    fetch(0, 0);
+    // Weights are no kernel's output: the first are on their way before the tokens are there.
+    copy_weights(min(left, STAGES));
     if (!a.grouped) await_inputs();
+    // Half a warp copies a token's stage; eights of tokens are permuted alike.
+    constexpr uint32_t HALVES = 2 * WARPS, TOKENS_AT_ONCE = HALVES < TOKENS ? HALVES : TOKENS;
+    constexpr uint32_t STAGES_AT_ONCE = HALVES / TOKENS_AT_ONCE, TOKEN_COPIES = TOKENS / TOKENS_AT_ONCE;
+    uint32_t unit = thread % 16, own_token = thread / 16 % TOKENS_AT_ONCE, own_stage = thread / 16 / TOKENS_AT_ONCE;
     auto source = [&](uint32_t token) {
-        uint32_t pair = tile.first + token;
+        uint32_t pair = tile.first + min(token, tile.count - 1);
         return a.gather ? a.gather[pair] : pair;
     };
-    // A sixteenth of a warp's half copies a token's stage: `thread / 16` counts tokens first, then stages.
-    uint32_t unit = thread % 16;
-    auto copy_piece = [&](uint32_t piece) {
-        uint32_t first = piece * STAGES, count = first < stages ? min(STAGES, stages - first) : 0;
-        for (uint32_t i = thread / 16; i < count * tile.count; i += 2 * WARPS) {
-            uint32_t stage = i / tile.count, token = i - stage * tile.count;
-            size_t from = size_t(source(token)) * stages + first + stage;
-            uint32_t to = shared_address(own.parts[piece % 2][stage]) + token * SPLIT_BYTES + unit / 8 * 128;
-            copy_16(to + ((unit ^ token) & 7) * 16, a.parts + from * SPLIT_BYTES + unit * 16, true);
-            if (unit == 0) copy_8(shared_address(&own.sums[piece % 2][stage][token]), a.sums + from * 2, true);
+    const uint8_t* parts[TOKEN_COPIES];
+#pragma unroll
+    for (uint32_t k = 0; k < TOKEN_COPIES; k++) {
+        uint32_t token = own_token + k * TOKENS_AT_ONCE;
+        parts[k] = a.parts + (size_t(source(token)) * stages + own_stage) * SPLIT_BYTES + unit * 16;
+    }
+    uint32_t parts_at = shared_address(own.chunk[0].parts), parts_to = parts_at + own_stage * TOKENS * SPLIT_BYTES;
+    parts_to += own_token * SPLIT_BYTES + unit / 8 * 128 + ((unit ^ own_token) & 7) * 16;
+    const float* sums = a.sums + (size_t(source(thread % TOKENS)) * stages + thread / TOKENS) * 2;
+    uint32_t sums_to = shared_address(own.chunk[0].sums) + thread * 8;
+    auto copy_tokens = [&](uint32_t count) {
+#pragma unroll
+        for (uint32_t k = 0; k < TOKEN_COPIES; k++) {
+            if (own_token + k * TOKENS_AT_ONCE >= tile.count) break;
+#pragma unroll
+            for (uint32_t i = 0; i < STAGES / STAGES_AT_ONCE; i++) {
+                if (own_stage + i * STAGES_AT_ONCE >= count) break;
+                uint32_t to = parts_to + to_side + (i * STAGES_AT_ONCE * TOKENS + k * TOKENS_AT_ONCE) * SPLIT_BYTES;
+                copy_16(to, parts[k] + i * STAGES_AT_ONCE * SPLIT_BYTES, true);
+            }
+            parts[k] += STAGES * SPLIT_BYTES;
         }
+        if (thread < STAGES * TOKENS && thread / TOKENS < count) copy_8(sums_to + to_side, sums, true);
+        sums += STAGES * 2, weights += STAGES * STAGE_BYTES, left -= count, to_side = SIDE - to_side;
         commit_copies();
     };
-    copy_piece(0);
-    // The token whose parts a lane reads. Columns of tokens that are not there are computed from others' and dropped.
-    uint32_t own_token[EIGHTS];
+    copy_tokens(min(left, STAGES));
+
+    // A lane brings a row's scales of a chunk, or a part of them, a chunk ahead.
+    constexpr uint32_t LANES = 32 / ROWS, SCALES = STAGES * UNITS / LANES, UNIT_COLUMNS = SPLIT_COLUMNS / UNITS;
+    uint32_t group_shift = 31 - __clz(m.group), scale_column = lane % LANES * SCALES * UNIT_COLUMNS;
+    uint32_t scale_row = min(first_row + lane / LANES, m.rows - 1) * m.columns;
+    FewScales scales(m);
+    uint2 factor[SCALES] = {};
+    auto fetch_factors = [&]() {
+#pragma unroll
+        for (uint32_t i = 0; i < SCALES; i++) {
+            uint32_t column = scale_column + i * UNIT_COLUMNS;
+            if (column < m.columns) factor[i] = scales.load((scale_row + column) >> group_shift);
+        }
+        scale_column += STAGES * SPLIT_COLUMNS;
+    };
+    auto store_factors = [&](uint32_t side) {
+#pragma unroll
+        for (uint32_t i = 0; i < SCALES; i++) {
+            own.factors[side][warp][lane % LANES * SCALES + i][lane / LANES] = scales.value(factor[i]);
+        }
+    };
+    fetch_factors();
+    store_factors(0);
+    fetch_factors();
+
+    // Where a lane reads parts of its token, of either half of the columns. Columns of tokens that are not there are
+    // computed from others' and dropped.
+    uint32_t part_at[2][EIGHTS];
 #pragma unroll
     for (uint32_t e = 0; e < EIGHTS; e++) {
-        own_token[e] = shared_address(own.parts) + min(8 * e + (lane & 7), tile.count - 1) * SPLIT_BYTES;
-    }
-    float result[EIGHTS][4] = {};
-    uint32_t pieces = (stages + STAGES - 1) / STAGES;
-    for (uint32_t piece = 0; piece < pieces; piece++) {
-        copy_piece(piece + 1);
-        await_copies<1>();
-        __syncthreads();
+        uint32_t token = min(8 * e + (lane & 7), tile.count - 1);
 #pragma unroll
-        for (uint32_t group = 0; group < GROUPS; group++) {
-            uint32_t first = piece * STAGES + group * GROUP;
-            if (first >= stages) break;
-            fetch((group + 1) % 2, first + GROUP);
-            // All of the group at once, so that no product waits for another; those past the end are not added.
-            float c[GROUP][UNITS][EIGHTS][4] = {};
+        for (uint32_t half = 0; half < 2; half++) {
+            part_at[half][e] = parts_at + token * SPLIT_BYTES + ((4 * half + lane / 8) ^ (lane & 7)) * 16;
+        }
+    }
+    float result[SIXTEENS][EIGHTS][4] = {};
+    for (uint32_t first = 0, side = 0; first < stages; first += STAGES, side ^= 1) {
+        await_copies<0>();
+        __syncthreads();
+        uint32_t count = min(left, STAGES);
+        copy_weights(count);
+        copy_tokens(count);
+        store_factors(side ^ 1);
+        fetch_factors();
+        const auto& chunk = own.chunk[side];
+        const uint8_t* codes = chunk.weights[warp] + g * PITCH + t * BITS;
+#pragma unroll
+        for (uint32_t group = 0; group < STAGES; group += GROUP) {
+            if (first + group >= stages) break;
+            float c[GROUP][SIXTEENS][UNITS][EIGHTS][4] = {};
 #pragma unroll
             for (uint32_t i = 0; i < GROUP; i++) {
-                uint32_t from[EIGHTS];
+                uint32_t stage = group + i;
+                Eight<BITS> row[2 * SIXTEENS][2];
 #pragma unroll
-                for (uint32_t e = 0; e < EIGHTS; e++) {
-                    from[e] = own_token[e] + (piece % 2 * STAGES + group * GROUP + i) * TOKENS * SPLIT_BYTES;
+                for (uint32_t n = 0; n < 2 * SIXTEENS; n++) {
+#pragma unroll
+                    for (uint32_t half = 0; half < 2; half++) {
+                        const uint8_t* at = codes + n * 8 * PITCH + (2 * stage + half) * (STAGE_BYTES / 2);
+                        row[n][half] = *reinterpret_cast<const Eight<BITS>*>(at);
+                    }
                 }
-                auto& code = codes[group % 2][i];
-                multiply_stage<BITS, EIGHTS, FINE>(c[i], code[0], code[1], from, lane);
+#pragma unroll
+                for (uint32_t half = 0; half < 2; half++) {
+                    uint32_t part[EIGHTS][2][4];
+#pragma unroll
+                    for (uint32_t e = 0; e < EIGHTS; e++) {
+                        uint32_t at = part_at[half][e] + side * SIDE + stage * TOKENS * SPLIT_BYTES;
+                        load_matrices(part[e][0], at);
+                        load_matrices(part[e][1], at + 128);
+                    }
+#pragma unroll
+                    for (int s = 0; s < 2; s++) {
+#pragma unroll
+                        for (uint32_t x = 0; x < SIXTEENS; x++) {
+                            const auto &upper = row[2 * x][half], &lower = row[2 * x + 1][half];
+                            uint32_t w[4] = {upper.pair(2 * s), lower.pair(2 * s), upper.pair(2 * s + 1),
+                                             lower.pair(2 * s + 1)};
+#pragma unroll
+                            for (int p = 0; p < 2; p++) {
+#pragma unroll
+                                for (uint32_t e = 0; e < EIGHTS; e++) {
+                                    auto& sum = c[i][x][FINE ? half : 0][e];
+                                    Bf16Pair::multiply(sum, w, part[e][p][2 * s], part[e][p][2 * s + 1]);
+                                }
+                            }
+                        }
+                    }
+                }
             }
 #pragma unroll
-            for (uint32_t i = 0; i < GROUP; i++) {
-                if (first + i >= stages) break;
+            for (uint32_t i = 0; i < GROUP * UNITS; i++) {
+                uint32_t stage = group + i / UNITS, u = i % UNITS;
+                if (first + stage >= stages) break;
+                const float2* factors = own.factors[side][warp][stage * UNITS + u] + g;
 #pragma unroll
                 for (uint32_t e = 0; e < EIGHTS; e++) {
-                    const float2* at = &own.sums[piece % 2][group * GROUP + i][8 * e + 2 * t];
-                    float4 sums = *reinterpret_cast<const float4*>(at);
+                    float4 sum = *reinterpret_cast<const float4*>(&chunk.sums[stage][8 * e + 2 * t]);
+                    float x0 = FINE ? (u ? sum.y : sum.x) : sum.x + sum.y;
+                    float x1 = FINE ? (u ? sum.w : sum.z) : sum.z + sum.w;
 #pragma unroll
-                    for (uint32_t u = 0; u < UNITS; u++) {
-                        float x0 = FINE ? (u ? sums.y : sums.x) : sums.x + sums.y;
-                        float x1 = FINE ? (u ? sums.w : sums.z) : sums.z + sums.w;
-                        float2 upper = scales.value(factors[group % 2][i][0][u]);
-                        float2 lower = scales.value(factors[group % 2][i][1][u]);
-                        float (&r)[4] = result[e];
-                        float (&p)[4] = c[i][u][e];
+                    for (uint32_t x = 0; x < SIXTEENS; x++) {
+                        float2 upper = factors[16 * x], lower = factors[16 * x + 8];
+                        float (&r)[4] = result[x][e];
+                        float (&p)[4] = c[i / UNITS][x][u][e];
                         r[0] = fmaf(upper.x, p[0], fmaf(upper.y, x0, r[0]));
                         r[1] = fmaf(upper.x, p[1], fmaf(upper.y, x1, r[1]));
                         r[2] = fmaf(lower.x, p[2], fmaf(lower.y, x0, r[2]));
@@ -410,35 +498,33 @@ __device__ inline void few_rows(const TileFewArguments& a) {
                 }
             }
         }
-        // The next but one piece goes where this one was.
-        if (piece + 1 < pieces) __syncthreads();
     }
 #pragma unroll
-    for (uint32_t i = 0; i < 4 * EIGHTS; i++) {
-        uint32_t token = i / 4 * 8 + 2 * t + i % 2, at = first_row + g + i % 4 / 2 * 8;
+    for (uint32_t i = 0; i < 4 * EIGHTS * SIXTEENS; i++) {
+        uint32_t x = i / 4 / EIGHTS, e = i / 4 % EIGHTS, k = i % 4;
+        uint32_t token = 8 * e + 2 * t + k % 2, at = first_row + 16 * x + g + k / 2 * 8;
         if (token >= tile.count || at >= m.rows) continue;
         float* to = job.out + size_t(tile.first + token) * m.rows + at;
-        float v = result[i / 4][i % 4];
-        *to = a.add ? *to + v : v;
+        *to = a.add ? *to + result[x][e][k] : result[x][e][k];
     }
 }
 
 #endif
 
-#define TILE_FEW(NAME, BITS, FINE, COLUMN_WARPS, COLUMN_BLOCKS, ROW_BLOCKS)                                          \
-    FEW_KERNEL(few_columns, NAME##_8, BITS, COLUMN_WARPS, 1, FINE, COLUMN_BLOCKS + 1)                              \
-    FEW_KERNEL(few_columns, NAME##_16, BITS, COLUMN_WARPS, 2, FINE, COLUMN_BLOCKS)                                 \
-    FEW_KERNEL(few_rows, NAME##_8, BITS, 4, 1, FINE, ROW_BLOCKS + 1)                                                 \
-    FEW_KERNEL(few_rows, NAME##_16, BITS, 4, 2, FINE, ROW_BLOCKS)
-#define FEW_KERNEL(FORM, NAME, BITS, WARPS, EIGHTS, FINE, BLOCKS)                                                    \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) FORM##_##NAME(                                \
+#define TILE_FEW(NAME, BITS, FINE, COLUMN_WARPS, COLUMN_BLOCKS, STAGES)                                               \
+    FEW_KERNEL(few_columns_##NAME##_8, COLUMN_WARPS, COLUMN_BLOCKS + 1, (few_columns<BITS, COLUMN_WARPS, 1, FINE>))  \
+    FEW_KERNEL(few_columns_##NAME##_16, COLUMN_WARPS, COLUMN_BLOCKS, (few_columns<BITS, COLUMN_WARPS, 2, FINE>))     \
+    FEW_KERNEL(few_rows_##NAME##_8, 4, 4, (few_rows<BITS, 4, 1, 1, STAGES, STAGES, FINE>))                           \
+    FEW_KERNEL(few_rows_##NAME##_16, 4, 4, (few_rows<BITS, 4, 2, 2, 2, 1, FINE>))
+#define FEW_KERNEL(NAME, WARPS, BLOCKS, ...)                                                                         \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) NAME(                                          \
         const __grid_constant__ TileFewArguments a) {                                                              \
-        FEW_BODY((FORM<BITS, WARPS, EIGHTS, FINE>(a)));                                                            \
+        FEW_BODY((__VA_ARGS__(a)));                                                                                 \
     }
 
 TILE_FEW(2, 2, false, 8, 2, 4)
-TILE_FEW(2_fine, 2, true, 4, 4, 4)
+TILE_FEW(2_fine, 2, true, 4, 4, 2)
 TILE_FEW(4, 4, false, 8, 2, 4)
-TILE_FEW(4_fine, 4, true, 4, 4, 4)
-TILE_FEW(8, 8, false, 8, 2, 4)
-TILE_FEW(8_fine, 8, true, 4, 4, 4)
+TILE_FEW(4_fine, 4, true, 4, 4, 2)
+TILE_FEW(8, 8, false, 8, 2, 2)
+TILE_FEW(8_fine, 8, true, 4, 4, 2)

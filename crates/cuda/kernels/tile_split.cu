@@ -106,9 +106,12 @@ struct TileSplitArguments {
 template <int BITS>
 struct Eight;
 
-// Integers below 128 in both halves of a register as bf16: 0x4300 is 128, whose significand counts ones.
-__device__ inline uint32_t to_bf16(uint32_t pair) {
-    uint32_t raised = pair | 0x43004300u;
+// The integers of MASK in both halves of a register as bf16: 0x4300 is 128, whose significand counts ones. One logical
+// operation of three inputs: from separate ones the compiler makes two, a sixth of what unpacking takes.
+template <uint32_t MASK>
+__device__ inline uint32_t to_bf16(uint32_t word) {
+    uint32_t raised;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(raised) : "r"(word), "r"(MASK << 16 | MASK), "r"(0x43004300u));
     __nv_bfloat162 v = __hsub2(*reinterpret_cast<__nv_bfloat162*>(&raised), __float2bfloat162_rn(128.0f));
     return *reinterpret_cast<uint32_t*>(&v);
 }
@@ -116,7 +119,7 @@ __device__ inline uint32_t to_bf16(uint32_t pair) {
 template <>
 struct Eight<4> {
     uint32_t word;
-    __device__ inline uint32_t pair(int i) const { return to_bf16(word >> 4 * i & 0x000f000fu); }
+    __device__ inline uint32_t pair(int i) const { return to_bf16<0xf>(word >> 4 * i); }
 };
 
 template <>
@@ -124,7 +127,7 @@ struct Eight<2> {
     uint16_t word;
     __device__ inline uint32_t pair(int i) const {
         uint32_t apart = (word & 0xffu) | uint32_t(word & 0xff00u) << 8;
-        return to_bf16(apart >> 2 * i & 0x00030003u);
+        return to_bf16<3>(apart >> 2 * i);
     }
 };
 

@@ -3,6 +3,7 @@
 
 use cuda::launch::{self, ExpertParts, Groups, PairBuffers, SplitForm, SplitTokens};
 use cuda::{ExpertShapes, Matrix, Span};
+use kernels::format::{Encoding, FloatType};
 
 use super::Bench;
 
@@ -18,7 +19,9 @@ impl Bench {
                 let matrices: Vec<Matrix> =
                     [300, 1, 40, 512].map(|rows| self.matrix(rows, columns, bits, group)).into();
                 let other = self.matrix(70, columns, if bits == 8 { 4 } else { 8 }, group);
-                let matrices: Vec<Matrix> = matrices.into_iter().chain([other]).collect();
+                let displaced = self.displaced(140, columns, bits, group);
+                let matrices: Vec<Matrix> =
+                    matrices.into_iter().chain([other, displaced]).collect();
                 let x = self.random(tokens * columns);
                 let split = self.split_as(SplitForm::Affine, x, tokens, columns);
                 // Neither form has to be the faster one.
@@ -57,6 +60,16 @@ impl Bench {
         self.few_pairs();
     }
 
+    /// A matrix whose pieces begin four bytes behind what memory is aligned to.
+    fn displaced(&self, rows: usize, columns: usize, bits: u8, group: u16) -> Matrix {
+        let encoding = Encoding::Affine { bits, group, scale: FloatType::Bf16 };
+        let [weight, scales, biases] = self.pieces(rows, columns, bits, group).map(|piece| {
+            let bytes: Vec<u8> = [0; 4].into_iter().chain(piece.iter().copied()).collect();
+            self.bytes(&bytes).part(4, piece.len())
+        });
+        Matrix::new(encoding, rows, columns, weight, scales, biases)
+    }
+
     /// Routed experts of few tokens against the same tokens among many others.
     fn few_pairs(&self) {
         let (experts, k) = (6, 3);
@@ -65,14 +78,14 @@ impl Bench {
         {
             let (shapes, addresses) = self.records(experts, hidden, inner, bits, group);
             let addresses = self.long_words(&addresses);
-            let tokens = 20;
+            let tokens = 40;
             let x = self.random(tokens * hidden);
             let chosen: Vec<u32> = (0..tokens as u32)
                 .flat_map(|token| [token % 6, (token + 1) % 6, (token * 2 + 3) % 6])
                 .collect();
             let all = self.pairs_of(x, &chosen, tokens, k, &shapes, addresses);
-            // 24 pairs are the most that are few.
-            for few in [1, 3, 8] {
+            // Up to 36 pairs in tiles of 8, up to 96 in tiles of 16.
+            for few in [1, 3, 12, 13, 32] {
                 let found = self.pairs_of(
                     x.part(0, few * hidden),
                     &chosen[..few * k],

@@ -7,6 +7,9 @@ use super::{CHANNELS_LIMIT, KEY_DIM_LIMIT, Kernel, RoundRing, StepRuns, TokenPla
 use crate::abi::{DELTA_BATCH, DELTA_BATCHES, mirrors};
 use crate::{CudaError, Span, Stream};
 
+/// Columns of a head's state of a block of `delta_chunk`; so has `kernels/delta_chunk.cu`.
+const DELTA_COLUMNS: usize = 32;
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct DeltaArguments {
@@ -247,21 +250,22 @@ fn delta_chunk(
         padding: 0,
     };
     let factors = if shape.by_channel() { shape.key_dim } else { 0 };
-    let shared = DELTA_BATCHES * DELTA_BATCH * (2 * shape.key_dim + 16 + 4 + factors) * 4;
+    let shared =
+        DELTA_BATCHES * DELTA_BATCH * (2 * shape.key_dim + DELTA_COLUMNS + 4 + factors) * 4;
     let kernel = match (shape.by_channel(), shape.key_dim > 128) {
         (true, _) => Kernel::DeltaChunkChannels,
         (false, true) => Kernel::DeltaChunk32,
         (false, false) => Kernel::DeltaChunk16,
     };
-    let grid = (shape.value_heads, shape.value_dim.div_ceil(16), 1);
+    let grid = |columns: usize| (shape.value_heads, shape.value_dim.div_ceil(columns), 1);
     // SAFETY: the structure is both kernels'; lengths were checked, sequences by the caller's batch.
     unsafe {
         stream.launch(Kernel::DeltaPrepare, (tokens, 1, 1), 256, 0, &arguments)?;
         if !fast {
             let plain = shape.arguments(places, step, tokens, None);
-            return stream.launch(Kernel::DeltaRuleChannels, grid, 128, 0, &plain);
+            return stream.launch(Kernel::DeltaRuleChannels, grid(16), 128, 0, &plain);
         }
-        stream.launch(kernel, grid, 128, shared, &arguments)
+        stream.launch(kernel, grid(DELTA_COLUMNS), 128, shared, &arguments)
     }
 }
 

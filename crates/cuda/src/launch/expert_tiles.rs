@@ -1,7 +1,7 @@
 //! Launches of the routed experts of many tokens: each expert's tokens together, in tiles.
 
 use super::parts::{ExpertActivation, prepare_pairs};
-use super::tile_few::{FEW_TILE, Few, few_pairs, launch_few_grouped};
+use super::tile_few::{Few, few_tile, launch_few_grouped};
 use super::tiles::{SMALL_TOKENS, TileArguments, TileSplitArguments, launch_split, tile_kernel};
 use super::{
     Groups, Kernel, SPLIT_TOKENS, SplitForm, SplitTokens, TILE_TOKENS, expect, split, split_form,
@@ -98,13 +98,15 @@ pub fn experts_tiles(
         }
     };
     let all = [shapes.gate, shapes.up, shapes.down];
-    let few = all.map(|matrix| Few::of(&matrix, FEW_TILE)).into_iter().collect::<Option<Vec<_>>>();
-    let few = few.filter(|few| parts.is_some() && pairs <= few_pairs(experts) && few[0] == few[1]);
+    let few = few_tile(pairs, experts).filter(|_| parts.is_some()).and_then(|tokens| {
+        all.map(|matrix| Few::of(&matrix, tokens)).into_iter().collect::<Option<Vec<_>>>()
+    });
+    let few = few.filter(|few| few[0] == few[1]);
     // Experts of few tokens take tiles that leave room for more of them.
-    let most = match pairs {
-        _ if few.is_some() => FEW_TILE,
-        _ if pairs < SMALL_TOKENS * experts => SMALL_TOKENS,
-        _ => SPLIT_TOKENS,
+    let most = match &few {
+        Some(few) => few[0].tile(),
+        None if pairs < SMALL_TOKENS * experts => SMALL_TOKENS,
+        None => SPLIT_TOKENS,
     };
     let limits = [&shapes.gate, &shapes.up, &shapes.down].map(super::tile_blocks::most_tokens);
     let split_tile = limits.into_iter().fold(most, usize::min);

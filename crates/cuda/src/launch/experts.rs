@@ -2,7 +2,7 @@
 
 use super::parts::{ExpertActivation, ExpertPartsArguments};
 use super::scored::{Scored, ScoredRouteArguments};
-use super::tile_few::{FEW_TILE, few_pairs};
+use super::tile_few::few_tiles;
 use super::tiles::SMALL_TOKENS;
 use super::{DEPTH_WORDS, EXPERTS_LIMIT, Kernel, STATUS_WORDS, TOP_K_LIMIT, expect, staged};
 use crate::abi::{BlockKind, mirrors};
@@ -444,7 +444,7 @@ pub struct Groups {
 
 /// Most tiles that the pairs of a batch make.
 pub fn tile_limit(pairs: usize, experts: usize) -> usize {
-    (pairs / SMALL_TOKENS).max(pairs.min(few_pairs(experts)) / FEW_TILE) + experts.min(pairs)
+    (pairs / SMALL_TOKENS).max(few_tiles(pairs, experts)) + experts.min(pairs)
 }
 
 /// Sorts the choices `[tokens, k]` by expert.

@@ -4,30 +4,28 @@
 use super::tiles::{SplitForm, SplitTokens, TileSplitArguments, filling_tile};
 use super::{Kernel, expect, tile_linear};
 use crate::abi::{Kind, SPLIT_COLUMNS, SYMMETRIC_SHIFT, TILE_FEW_JOBS, mirrors};
-use crate::{CudaError, Matrix, Span, Stream};
+use crate::{CudaError, Device, Matrix, Span, Stream};
 
 /// Most tokens of short prompts that are worth one batch.
 pub const FEW_TOKENS: usize = 64;
 /// Most tokens of a batch whose products are made so, and most tokens times rows of a matrix: with more, a block that
-/// reads a weight for more tokens is faster. H100, 2,048 columns, us: 12,352 rows and 32 tokens 34 against
-/// 38, 64 tokens 71 against 48; 1,281 rows and 128 tokens 21 against 29.
+/// reads a weight for more tokens is as fast. 12,352 rows of 2,048 columns, H200, us, by `few_rows` and by tiles: 32
+/// tokens 26.6 and 35.7, 64 tokens 35.9 and 46.4, 128 tokens 65.6 and 67.6.
 const MOST_TOKENS: usize = 128;
-const MOST_WORK: usize = 400_000;
+const MOST_WORK: usize = 1_600_000;
 /// Most tokens where the other kernel would have tiles of fewer than [`FILLING_TOKENS`] to fill the device: ms of
-/// prompts of 192, 256, 384 and 512 tokens, 35B shape, H200: 31, 34, 41 and 48 instead of 36, 38, 44 and 49.
+/// prompts of 192, 256 and 512 tokens, 35B shape, H200: 26.2, 28.0 and 38.0 instead of 31, 34 and 48.
 const MOST_UNFILLED: usize = 512;
 const FILLING_TOKENS: usize = 64;
-/// From so many rows and tokens on a warp has rows of its own: 12,352 rows, us, 32 tokens 34 against 38, 16 tokens 27
-/// against 21.
-const OWN_ROWS: usize = 8192;
-const OWN_TOKENS: usize = 17;
-/// Tokens of the smaller tiles.
-pub(super) const FEW_TILE: usize = 8;
+/// Rows of matrices that tiles fill the device with anyway.
+const MANY_ROWS: usize = 8192;
+/// Tokens of the smaller tiles, and of the larger ones.
+const FEW_TILE: usize = 8;
+const LARGE_TILE: usize = 2 * FEW_TILE;
 /// Rows of a block whose warps share the columns out, and floats from one token's products to the next one's.
 const COLUMNS_ROWS: usize = 32;
 const COLUMNS_PITCH: usize = COLUMNS_ROWS + 4;
-/// Rows and warps of a block whose warps have rows of their own.
-const ROWS_ROWS: usize = 64;
+/// Warps of a block whose warps have rows of their own.
 const ROWS_WARPS: usize = 4;
 
 /// How the work of a product is shared out; the bits are the same.
@@ -65,10 +63,22 @@ struct TileFewArguments {
     grouped: u32,
 }
 
-/// Most pairs of routed experts that are multiplied in tiles of [`FEW_TILE`]: with more, an expert has several such
-/// tiles, and each reads its weights.
-pub(super) fn few_pairs(experts: usize) -> usize {
-    4 * experts
+/// Tiles of routed experts' pairs: their tokens, and up to how many pairs an expert, so that an expert's weights are
+/// rarely read twice. Gate and up, and down of 256 experts of the 35B shape, H200, us, in tiles of 8, of 16, and of 32
+/// (`tile_split`): 1,024 pairs 123 + 74, 157 + 79, 205 + 107; 2,048 pairs 160 + 82 and 206 + 110 in the latter; 4,096
+/// pairs 219 + 113 and 245 + 129.
+const PAIR_TILES: [(usize, usize); 2] = [(FEW_TILE, 6), (LARGE_TILE, 16)];
+
+/// Tokens of a tile for so many pairs, where the kernels for few tokens serve them.
+pub(super) fn few_tile(pairs: usize, experts: usize) -> Option<usize> {
+    let serves = |&(_, most): &(usize, usize)| pairs <= most * experts;
+    PAIR_TILES.into_iter().find(serves).map(|(tile, _)| tile)
+}
+
+/// Most full tiles of up to `pairs` pairs by those kernels.
+pub(super) fn few_tiles(pairs: usize, experts: usize) -> usize {
+    let tiles = |(tile, most)| pairs.min(most * experts) / tile;
+    PAIR_TILES.into_iter().map(tiles).max().unwrap_or_default()
 }
 
 /// The kernels for matrices of some encoding and tiles of a number of tokens.
@@ -87,7 +97,7 @@ impl Few {
         if matrix.scale_kind & ((1 << SYMMETRIC_SHIFT) - 1) == Kind::F32 as u32 {
             return None;
         }
-        let tokens = if tokens <= FEW_TILE { FEW_TILE } else { 2 * FEW_TILE };
+        let tokens = if tokens <= FEW_TILE { FEW_TILE } else { LARGE_TILE };
         Some(Self { bits, fine: matrix.group == 32, tokens })
     }
 
@@ -96,7 +106,7 @@ impl Few {
         self.tokens
     }
 
-    /// The kernel, rows and warps of a block, and bytes of `FewShared` or `FewPieces`.
+    /// The kernel, rows and warps of a block, and bytes of `FewShared` or `FewChunks`.
     fn shape(self, form: FewForm) -> (Kernel, usize, usize, usize) {
         use Kernel as K;
         let large = usize::from(self.tokens > FEW_TILE);
@@ -125,10 +135,31 @@ impl Few {
                     (_, false) => [K::FewRows8x8, K::FewRows8x16],
                     (_, true) => [K::FewRows8Finex8, K::FewRows8Finex16],
                 };
-                // 64 tokens' stages in two pieces, whatever the tile.
-                (kernels[large], ROWS_ROWS, ROWS_WARPS, 2 * 64 * (part + 8))
+                // Rows of a warp, and stages of a chunk.
+                let (rows, stages) = match large {
+                    0 if self.bits == 8 || self.fine => (16, 2),
+                    0 => (16, 4),
+                    _ => (32, 2),
+                };
+                let padding = if self.bits == 8 { 32 } else { 16 };
+                let row = stages * SPLIT_COLUMNS * self.bits as usize / 8 + padding;
+                let factors = stages * if self.fine { 2 } else { 1 } * rows * 8;
+                let shared =
+                    ROWS_WARPS * (rows * row + factors) + stages * self.tokens * (part + 8);
+                (kernels[large], ROWS_WARPS * rows, ROWS_WARPS, 2 * shared)
             }
         }
+    }
+
+    /// The form that is faster for matrices of one launch: rows of their own, where their blocks are as many as
+    /// multiprocessors. Prompts of 96, 128 and 512 tokens, 35B shape, H200, ms: 18.0, 19.6 and 38.0; with two blocks
+    /// for three multiprocessors 19.9, 22.0 and 38.8, as a launch alone would have it (2,048 rows, 128 tokens: 37.9 us
+    /// against 52.3 in columns), since columns of more warps begin while the launch before ends.
+    fn form(self, device: &Device, jobs: &[(Matrix, u64, u32)], tiles: usize) -> FewForm {
+        let (_, rows, ..) = self.shape(FewForm::Rows);
+        let blocks: usize = jobs.iter().map(|(matrix, ..)| matrix.rows().div_ceil(rows)).sum();
+        let fills = blocks * tiles >= device.info().multiprocessors;
+        if fills { FewForm::Rows } else { FewForm::Columns }
     }
 
     /// Products of one input with matrices that these kernels serve, over `tiles` tiles.
@@ -155,11 +186,6 @@ impl Few {
         // SAFETY: the structure is the kernels'; the rest is the caller's promise.
         unsafe { stream.launch_overlapping(kernel, grid, threads, shared, &arguments) }
     }
-}
-
-/// The form that is faster for matrices of one launch.
-fn form_of(rows: usize, tokens: usize) -> FewForm {
-    if rows >= OWN_ROWS && tokens >= OWN_TOKENS { FewForm::Rows } else { FewForm::Columns }
 }
 
 /// Products of routed experts' pairs: `jobs` with their place in a record, tiles and records as `grouped` has them.
@@ -229,7 +255,7 @@ pub fn tile_products(
         // tokens take longer.
         let unfilled = tokens <= MOST_UNFILLED
             && matrix.group != 32
-            && rows < OWN_ROWS
+            && rows < MANY_ROWS
             && filling_tile(stream.device(), matrix, tokens) < FILLING_TOKENS;
         let fits = unfilled || tokens <= MOST_TOKENS && rows * tokens <= MOST_WORK;
         fits && few.is_some()
@@ -278,8 +304,7 @@ pub fn tile_few(
                 ..empty(jobs[0].0)
             };
             let tiles = tokens.div_ceil(few.tile());
-            let rows = jobs.iter().map(|(matrix, ..)| matrix.rows()).sum();
-            let form = form.unwrap_or_else(|| form_of(rows, tokens));
+            let form = form.unwrap_or_else(|| few.form(stream.device(), jobs, tiles));
             // SAFETY: lengths were checked above and when the tokens were split.
             unsafe { few.launch(stream, form, jobs, tiles, arguments)? };
         }

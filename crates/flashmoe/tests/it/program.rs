@@ -167,7 +167,7 @@ fn a_device_refuses_operations_by_their_names() {
             [
                 "opening of residual streams (layer 0)",
                 "delta rule with bounded decays by channel (layer 0)",
-                "latent attention to chosen rows (layer 1)",
+                "latent attention to chosen rows of pools (layer 1)",
             ],
         ),
         (
@@ -189,7 +189,9 @@ fn a_device_refuses_operations_by_their_names() {
             assert_eq!(launches(&row, "processor"), operations(&row));
         }
     }
-    for row in rows("deepseek-calm-hf/model") {
-        assert!(!launches(&row, "any GPU, one token").is_empty(), "latent attention is computed");
+    for case in ["deepseek", "dsv32", "glm5"] {
+        for row in rows(&format!("{case}-calm-hf/model")) {
+            assert!(!launches(&row, "any GPU, one token").is_empty(), "{case} is computed");
+        }
     }
 }

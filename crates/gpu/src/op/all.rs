@@ -157,6 +157,12 @@ fn with_sinks(cache: Cache) -> impl Iterator<Item = Op> {
     [false, true].into_iter().flat_map(of).chain([join, Op::PreparePlain(cache)])
 }
 
+/// Attention to rows that an indexer chooses, whose keys are floats.
+fn of_chosen_rows(cache: Cache) -> impl Iterator<Item = Op> {
+    let index = [Op::IndexRows(cache), Op::IndexScores(cache)].into_iter();
+    index.filter(move |_| cache != Cache::Q8).chain([Op::AttendChosen(cache)])
+}
+
 /// Attention of a prompt's tokens by rows.
 fn of_prompts(cache: Cache) -> impl Iterator<Item = Op> {
     let of = move |dim: usize| {
@@ -224,6 +230,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Router { biased: false },
         Op::Router { biased: true },
         Op::Group,
+        Op::ChooseRows,
     ];
     let caches = [Cache::F32, Cache::F16, Cache::Q8];
     plain
@@ -246,6 +253,7 @@ pub fn all() -> impl Iterator<Item = Op> {
                 .chain(join)
                 .chain([Op::Append(cache), Op::LatentAppend(cache), Op::AttendWide(cache)])
                 .chain(with_sinks(cache))
+                .chain(of_chosen_rows(cache))
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))

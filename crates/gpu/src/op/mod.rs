@@ -30,6 +30,8 @@ pub mod prompt;
 pub mod q8;
 pub mod router;
 pub mod router_scored;
+pub mod row_choice;
+pub mod row_index;
 mod scales;
 mod sums;
 pub mod tile;
@@ -152,6 +154,14 @@ pub enum Op {
     LatentTurn,
     /// Attention of wide heads over a cache.
     AttendWide(attention::Cache),
+    /// The same over the rows that an indexer has chosen.
+    AttendChosen(attention::Cache),
+    /// Queries of an indexer, and index keys to a cache.
+    IndexRows(attention::Cache),
+    /// Scores of rows by index keys.
+    IndexScores(attention::Cache),
+    /// The choice of rows by scores.
+    ChooseRows,
     /// Attention over a cache.
     Attend {
         /// The cache.
@@ -292,7 +302,11 @@ impl Op {
             Self::Append(cache) => attention::append(cache),
             Self::LatentAppend(cache) => latent::append(cache, form),
             Self::LatentTurn => latent::turn(),
-            Self::AttendWide(cache) => attention_wide::source(cache),
+            Self::AttendWide(cache) => attention_wide::source(cache, false),
+            Self::AttendChosen(cache) => attention_wide::source(cache, true),
+            Self::IndexRows(cache) => row_index::rows(cache, form),
+            Self::IndexScores(cache) => row_index::scores(cache),
+            Self::ChooseRows => row_choice::source(),
             Self::Attend { cache, gated, wide, sinks } => {
                 attention::source(cache, gated, wide, sinks)
             }

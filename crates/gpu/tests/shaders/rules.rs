@@ -41,8 +41,8 @@ pub(crate) fn in_text(text: &str) -> Vec<String> {
 /// All breaches of a kernel.
 pub(crate) fn breaches(kernel: &Translated) -> Vec<String> {
     let mut found = in_text(&kernel.metal[0]);
-    if kernel.op == Op::Group {
-        // It counts by them, and a count does not depend on their order; places come from ranks.
+    if [Op::Group, Op::ChooseRows].contains(&kernel.op) {
+        // They count by them, and a count does not depend on their order; places come from ranks.
         found.retain(|breach| !breach.starts_with("\"atomic\""));
     }
     // What is listed is the text of the oldest version; the others must be the same.

@@ -89,7 +89,8 @@ impl GpuBackend {
             &Op::NormRotate { heads, weight } => self.norm_and_rotate(layer, heads, weight),
             &Op::Rotate { heads } => self.launch_rotate(layer, heads),
             &Op::Attend { sinks } => self.attend_with(layer, sinks, None),
-            Op::AttendLatent(weights) => self.attend_latent(layer, weights),
+            Op::AttendLatent(weights) => self.attend_latent(layer, weights, None),
+            Op::AttendRows { rows, indexer } => self.attend_rows(layer, rows, indexer.as_ref()),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::DeltaRule { decay_rate, decay_bias, decay } => {
@@ -106,7 +107,6 @@ impl GpuBackend {
             Op::GroupedLinear { .. }
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
-            | Op::AttendRows { .. }
             | Op::GatherRows { .. }
             | Op::NormPair { .. }
             | Op::KeepKeys

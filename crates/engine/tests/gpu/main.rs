@@ -37,7 +37,7 @@ use sequences::{alone, bits, feed, resumed, text};
 use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, mixers, opened, typed};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
-const CASES: [(&str, f64); 17] = [
+const CASES: [(&str, f64); 18] = [
     ("deepseek-calm-hf", 1e-5),
     ("dsv32-calm-hf", 1e-5),
     ("glm5-calm-hf", 1e-5),
@@ -47,6 +47,7 @@ const CASES: [(&str, f64); 17] = [
     ("glm-calm-hf", 1e-5),
     ("glm-flash-calm-mlxlm-4bit", 1e-5),
     ("kimi-linear-calm-hf", 1e-5),
+    ("ling-calm-hf", 1e-5),
     ("olmoe-calm-hf", 1e-5),
     ("gptoss-calm-mxfp4", 1e-5),
     ("qwen35-calm-mlx-mixed", 1e-5),
@@ -57,8 +58,9 @@ const CASES: [(&str, f64); 17] = [
     ("qwen35-hf", 3e-4),
 ];
 
-/// Cases with parts that [`MIXERS`] have not: ways to choose experts, norms, heads of two shapes.
-const PARTS: [&str; 4] = ["gemma4-calm-hf", "glm-calm-hf", "olmoe-calm-hf", "ernie-calm-hf"];
+/// Cases with parts that [`MIXERS`] have not: ways to choose experts, norms, heads of two shapes, gates of heads.
+const PARTS: [&str; 5] =
+    ["gemma4-calm-hf", "glm-calm-hf", "olmoe-calm-hf", "ernie-calm-hf", "ling-calm-hf"];
 
 /// Logits of every token of a text, as bits.
 fn all_logits(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {

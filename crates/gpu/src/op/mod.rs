@@ -134,6 +134,8 @@ pub enum Op {
     Split,
     /// `x *= sigmoid(gate)`
     SigmoidGate,
+    /// `x *= sigmoid(gate)`, a gate for each head.
+    GateHeads,
     /// `x = sigmoid(x)`
     Sigmoid,
     /// `gate = gelu(gate) * up`
@@ -218,6 +220,8 @@ pub enum Op {
     },
     /// Decays of the channels of the delta rule's keys.
     DeltaDecays,
+    /// The same with a bound.
+    BoundedDecays,
     /// The choice of experts.
     Router {
         /// Whether logits have a bias.
@@ -318,13 +322,15 @@ impl Op {
             Self::Delta { key_dim, wide, channels } => {
                 delta_text::source(key_dim, wide, channels, form)
             }
-            Self::DeltaDecays => delta_channels::source(),
+            Self::DeltaDecays => delta_channels::source(false),
+            Self::BoundedDecays => delta_channels::source(true),
             Self::Router { biased } => router::source(biased, form),
             Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
             Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm { .. } => {
                 norm::source(self, form)
             }
             Self::SigmoidGate
+            | Self::GateHeads
             | Self::Sigmoid
             | Self::SwiGlu
             | Self::GeGlu

@@ -260,14 +260,13 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::Join { .. }
-        | Op::DeltaRule { decay: DeltaDecay::Heads | DeltaDecay::Channels, .. }
+        | Op::DeltaRule { .. }
+        | Op::GateHeads { .. }
         | Op::Dense(_)
         | Op::GatedNorm { .. } => Ok(()),
-        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. }
-        | Op::GroupedLinear { .. }
+        Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
-        | Op::GateHeads { .. }
         | Op::GatherRows { .. }
         | Op::NormPair { .. }
         | Op::KeepKeys

@@ -5,11 +5,12 @@ use engine::backend::cpu::KvType;
 use engine::backend::gpu::{GpuOptions, Pieces};
 use engine::backend::{PAGE_TOKENS, Run, Uncancelled};
 use engine::engine::Engine;
+use engine::routing::Routing;
 
 use super::all_logits;
 use super::long::part_from;
 use super::sequences::{alone, bits, feed, resumed, text};
-use super::support::{ALL, CHUNK, adapter, engine, engine_with, limits};
+use super::support::{ALL, CHUNK, adapter, engine, engine_cut, engine_with, limits};
 
 /// Every layer chooses 13 rows; two layers choose 17, and two see what the one before chose.
 const CASES: [&str; 2] = ["dsv32-calm-hf", "glm5-calm-hf"];
@@ -39,6 +40,10 @@ fn chunks_around_the_budget_show_in_no_bit() {
             all_logits(&mut engine_with(&adapter, case, ALL, limits, None, CHUNK).0, tokens)
         };
         assert!(of(1 << 19, &tokens) == whole, "{case}: a long context");
+        // The later layers, two of which see what an earlier one chose, on a device of their own.
+        let limits = limits(case, kv_type, Pieces::Adaptive);
+        let mut cut = engine_cut(&adapter, case, &[1], ALL, &limits, &Routing::default());
+        assert!(all_logits(&mut cut, &tokens) == whole, "{case}: two parts");
         let few = &tokens[..13];
         assert!(of(13, few)[..] == whole[..whole.len() / 70 * 13], "{case}: a short context");
     }

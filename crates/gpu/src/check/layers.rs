@@ -241,6 +241,15 @@ fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     Ok(Finding { name: "convolution".to_owned(), difference, bound: 1e-5, alone_equal })
 }
 
+/// The bound of decays, and what they are in words.
+fn described(decays: DeltaDecay) -> (Option<f32>, &'static str) {
+    match decays {
+        DeltaDecay::Heads => (None, ""),
+        DeltaDecay::Channels => (None, " by channel"),
+        DeltaDecay::BoundedChannels { bound } => (Some(bound), " by bounded channels"),
+    }
+}
+
 fn deltas(
     gpu: &mut Gpu,
     [key_dim, value_dim]: [usize; 2],
@@ -290,10 +299,7 @@ fn deltas(
     let (rate, bias) = (floats(gpu, &rate)?, floats(gpu, &bias)?);
     delta::launch_heads(gpu, &input, shape, tokens)?;
     let by_channel = decays != DeltaDecay::Heads;
-    let bound = match decays {
-        DeltaDecay::BoundedChannels { bound } => Some(bound),
-        DeltaDecay::Heads | DeltaDecay::Channels => None,
-    };
+    let (bound, which) = described(decays);
     let mut decays = delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias };
     if by_channel {
         delta_channels::launch(gpu, &decay, [&rate, &bias], bound, shape, tokens)?;
@@ -310,11 +316,6 @@ fn deltas(
         }
         results.push(gpu.read_floats(&out, 0, size)?);
     }
-    let which = match (by_channel, bound) {
-        (_, Some(_)) => " by bounded channels",
-        (true, None) => " by channel",
-        (false, None) => "",
-    };
     let name = format!("delta rule{which}, heads of {key_dim} and {value_dim}");
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })

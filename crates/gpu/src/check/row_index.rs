@@ -24,7 +24,7 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     for kind in Kind::ALL {
         for (tokens, position, top) in
-            [(5, 0, 3), (3, 255, 200), (2, 1030, 1), (2, 700, 699), (1, 20_000, 2048)]
+            [(5, 0, 3), (3, 255, 200), (2, 1030, 1), (2, 700, 699), (1, 131_071, 2048)]
         {
             add(choices(gpu, kind, (tokens, position), top)?);
         }

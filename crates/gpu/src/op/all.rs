@@ -16,7 +16,7 @@ use super::norm::Gate;
 use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
 use super::router_scored::Score;
-use super::{chosen, fused, head_product, prompt, tile};
+use super::{chosen, fused, head_product, prompt, row_index, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -159,8 +159,9 @@ fn with_sinks(cache: Cache) -> impl Iterator<Item = Op> {
 
 /// Attention to rows that an indexer chooses, whose keys are floats.
 fn of_chosen_rows(cache: Cache) -> impl Iterator<Item = Op> {
-    let index = [Op::IndexRows(cache), Op::IndexScores(cache)].into_iter();
-    index.filter(move |_| cache != Cache::Q8).chain([Op::AttendChosen(cache)])
+    use row_index::Kernel::{Attention, Rows, Scores};
+    let index = [Rows(cache), Scores(cache)].into_iter().filter(move |_| cache != Cache::Q8);
+    index.chain([Attention(cache)]).map(Op::ChosenRows)
 }
 
 /// Attention of a prompt's tokens by rows.
@@ -232,7 +233,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Router { biased: false },
         Op::Router { biased: true },
         Op::Group,
-        Op::ChooseRows,
+        Op::ChosenRows(row_index::Kernel::Choice),
     ];
     let caches = [Cache::F32, Cache::F16, Cache::Q8];
     plain

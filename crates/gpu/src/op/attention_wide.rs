@@ -7,6 +7,7 @@
 //! rows gives the bits of attention without a list.
 
 use super::attention::{Cache, KeyValue, Run};
+use super::row_index::Kernel;
 use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
@@ -236,5 +237,5 @@ pub fn launch_chosen(
     parameters.extend([chosen.first as u32, chosen.top as u32]);
     let spans = [of.query, of.places.keys, of.places.values, chosen.rows, of.y].map(Buffer::all);
     let groups = [shape.query_heads as u32, run.tokens as u32, 1];
-    gpu.dispatch(Op::AttendChosen(cache), &spans, &parameters, groups)
+    gpu.dispatch(Op::ChosenRows(Kernel::Attention(cache)), &spans, &parameters, groups)
 }

@@ -6,14 +6,14 @@ use super::{Op, delta, delta_text};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
-pub(crate) fn source(bounded: bool) -> (Source, String) {
+pub(crate) fn source(op: Op) -> (Source, String) {
     let mut source = Source::new()
         .read("rate", "f32")
         .read("bias", "f32")
         .write("decay", "f32")
         .parameters(&["count", "channels", "key_dim"]);
     let mut decay = delta_text::decay_of("rate[channel / p.key_dim]");
-    if bounded {
+    if op == Op::BoundedDecays {
         source = source.parameters(&["bound"]);
         decay = "let sigmoid = 1.0 / (1.0 + exp(-(rate[channel / p.key_dim] * a)));
             let g = exp(-(bitcast<f32>(p.bound) * sigmoid));

@@ -156,14 +156,8 @@ pub enum Op {
     LatentTurn,
     /// Attention of wide heads over a cache.
     AttendWide(attention::Cache),
-    /// The same over the rows that an indexer has chosen.
-    AttendChosen(attention::Cache),
-    /// Queries of an indexer, and index keys to a cache.
-    IndexRows(attention::Cache),
-    /// Scores of rows by index keys.
-    IndexScores(attention::Cache),
-    /// The choice of rows by scores.
-    ChooseRows,
+    /// The choice of rows by an indexer, and attention to them.
+    ChosenRows(row_index::Kernel),
     /// Attention over a cache.
     Attend {
         /// The cache.
@@ -307,10 +301,7 @@ impl Op {
             Self::LatentAppend(cache) => latent::append(cache, form),
             Self::LatentTurn => latent::turn(),
             Self::AttendWide(cache) => attention_wide::source(cache, false),
-            Self::AttendChosen(cache) => attention_wide::source(cache, true),
-            Self::IndexRows(cache) => row_index::rows(cache, form),
-            Self::IndexScores(cache) => row_index::scores(cache),
-            Self::ChooseRows => row_choice::source(),
+            Self::ChosenRows(kernel) => kernel.source(form),
             Self::Attend { cache, gated, wide, sinks } => {
                 attention::source(cache, gated, wide, sinks)
             }
@@ -322,8 +313,7 @@ impl Op {
             Self::Delta { key_dim, wide, channels } => {
                 delta_text::source(key_dim, wide, channels, form)
             }
-            Self::DeltaDecays => delta_channels::source(false),
-            Self::BoundedDecays => delta_channels::source(true),
+            Self::DeltaDecays | Self::BoundedDecays => delta_channels::source(self),
             Self::Router { biased } => router::source(biased, form),
             Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
             Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm { .. } => {

@@ -7,19 +7,12 @@
 
 use super::Op;
 use super::attention::Run;
+use super::row_index::Kernel;
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
-pub(crate) fn source() -> (Source, String) {
-    let source = Source::new()
-        .read("scores", "u32")
-        .write("chosen", "u32")
-        .parameters(&["top", "first", "position", "stride"])
-        .shared("bins", "array<atomic<u32>, 256>")
-        .shared("sums", "array<vec2<u32>, 256>")
-        .shared("found", "vec2<u32>")
-        .function(
-            "
+/// The functions of the kernel.
+const FUNCTIONS: &str = "
 // Bits whose order is that of the numbers; both zeros are one.
 fn ordered(bits: u32) -> u32 {
     if bits == 0x80000000u { return bits; }
@@ -38,9 +31,11 @@ fn add_up(lid: u32, own: vec2<u32>) -> vec2<u32> {
     }
     return sums[lid];
 }
-",
-        );
-    let body = "
+";
+
+/// Finds the last score that is chosen, by its ordered bits in `last`, and how many that are equal to it are, in
+/// `wanted`.
+const FIND: &str = "
         let visible = p.position + wid.x + 1u;
         if visible <= p.top { return; }
         let start = wid.x * p.stride;
@@ -76,6 +71,10 @@ fn add_up(lid: u32, own: vec2<u32>) -> vec2<u32> {
             last = (last << 8u) | place.x;
             wanted = place.y;
         }
+";
+
+/// Writes the rows: those of an invocation's piece.
+const WRITE: &str = "
         let each = (visible + 255u) >> 8u;
         let begin = lid * each;
         let end = min(begin + each, visible);
@@ -97,7 +96,17 @@ fn add_up(lid: u32, own: vec2<u32>) -> vec2<u32> {
             equal = equal + select(0u, 1u, key == last);
         }
         ";
-    (source, body.to_owned())
+
+pub(super) fn source() -> (Source, String) {
+    let source = Source::new()
+        .read("scores", "u32")
+        .write("chosen", "u32")
+        .parameters(&["top", "first", "position", "stride"])
+        .shared("bins", "array<atomic<u32>, 256>")
+        .shared("sums", "array<vec2<u32>, 256>")
+        .shared("found", "vec2<u32>")
+        .function(FUNCTIONS);
+    (source, format!("{FIND}{WRITE}"))
 }
 
 /// The buffers of [`launch`].
@@ -119,5 +128,5 @@ pub fn launch(gpu: &mut Gpu, of: Choice<'_>, top: usize, run: Run) -> Result<(),
     assert!(top > 0 && run.position + run.tokens <= of.stride, "{run:?}");
     let parameters = [top, run.first, run.position, of.stride].map(|size| size as u32);
     let spans = [of.scores, of.chosen].map(Buffer::all);
-    gpu.dispatch(Op::ChooseRows, &spans, &parameters, [run.tokens as u32, 1, 1])
+    gpu.dispatch(Op::ChosenRows(Kernel::Choice), &spans, &parameters, [run.tokens as u32, 1, 1])
 }

@@ -1,8 +1,8 @@
 //! What latent rows are chosen by: queries of an indexer, an index key of each token, whose norm has a mean and a bias,
 //! and a score of each row that a token may see. [`super::row_choice`] chooses by them.
 
-use super::Op;
 use super::attention::{Cache, Run};
+use super::{Op, attention_wide, row_choice};
 use crate::source::{Form, Source, tree_sum};
 use crate::{Buffer, Gpu, GpuError};
 
@@ -10,6 +10,31 @@ use crate::{Buffer, Gpu, GpuError};
 pub const DIM_LIMIT: usize = 256;
 /// Heads whose queries are in workgroup memory at once.
 const HEADS: u32 = 8;
+
+/// A kernel of the choice of rows, or of attention to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Queries of an indexer, and index keys to a cache.
+    Rows(Cache),
+    /// Scores of rows by index keys.
+    Scores(Cache),
+    /// The choice of rows by scores.
+    Choice,
+    /// Attention to the rows of lists.
+    Attention(Cache),
+}
+
+impl Kernel {
+    /// Declarations and body.
+    pub(crate) fn source(self, form: Form) -> (Source, String) {
+        match self {
+            Self::Rows(cache) => rows(cache, form),
+            Self::Scores(cache) => scores(cache),
+            Self::Choice => row_choice::source(),
+            Self::Attention(cache) => attention_wide::source(cache, true),
+        }
+    }
+}
 
 /// Whether heads of so many values are computed.
 pub const fn serves(dim: usize) -> bool {
@@ -34,7 +59,7 @@ pub struct Heads {
     pub neighbours: bool,
 }
 
-pub(crate) fn rows(cache: Cache, form: Form) -> (Source, String) {
+fn rows(cache: Cache, form: Form) -> (Source, String) {
     let source = Source::new()
         .read("given", "f32")
         .read("norm", "f32")
@@ -136,10 +161,15 @@ pub fn launch_rows(
     let parameters = [&sizes[..], &[epsilon.to_bits()]].concat();
     let spans = [of.given, of.norm[0], of.norm[1], of.angles, of.queries, of.keys];
     let groups = [heads as u32 + 1, run.tokens as u32, 1];
-    gpu.dispatch(Op::IndexRows(key_cache(rows)), &spans.map(Buffer::all), &parameters, groups)
+    gpu.dispatch(
+        Op::ChosenRows(Kernel::Rows(key_cache(rows))),
+        &spans.map(Buffer::all),
+        &parameters,
+        groups,
+    )
 }
 
-pub(crate) fn scores(cache: Cache) -> (Source, String) {
+fn scores(cache: Cache) -> (Source, String) {
     let (kind, key) = match cache {
         Cache::F32 => ("vec4<u32>", "bitcast<vec4<f32>>(keys[at + d])"),
         Cache::F16 | Cache::Q8 => (
@@ -229,5 +259,5 @@ pub fn launch_scores(
     let parameters = [heads, dim, top, run.first, run.position, of.stride].map(|size| size as u32);
     let spans = [of.queries, of.factors, of.keys, of.scores].map(Buffer::all);
     let groups = [(most as u32).div_ceil(256), run.tokens as u32, 1];
-    gpu.dispatch(Op::IndexScores(key_cache(rows)), &spans, &parameters, groups)
+    gpu.dispatch(Op::ChosenRows(Kernel::Scores(key_cache(rows))), &spans, &parameters, groups)
 }

@@ -58,9 +58,17 @@ const CASES: [(&str, f64); 18] = [
     ("qwen35-hf", 3e-4),
 ];
 
-/// Cases with parts that [`MIXERS`] have not: ways to choose experts, norms, heads of two shapes, gates of heads.
-const PARTS: [&str; 5] =
-    ["gemma4-calm-hf", "glm-calm-hf", "olmoe-calm-hf", "ernie-calm-hf", "ling-calm-hf"];
+/// Cases with parts that [`MIXERS`] have not: ways to choose experts, norms, heads of two shapes, gates of heads,
+/// rows that an indexer chooses.
+const PARTS: [&str; 7] = [
+    "gemma4-calm-hf",
+    "glm-calm-hf",
+    "olmoe-calm-hf",
+    "ernie-calm-hf",
+    "ling-calm-hf",
+    "dsv32-calm-hf",
+    "glm5-calm-hf",
+];
 
 /// Logits of every token of a text, as bits.
 fn all_logits(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {

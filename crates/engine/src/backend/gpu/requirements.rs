@@ -252,12 +252,14 @@ impl Sizes {
     }
 
     /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state,
-    /// the residual of a chunk.
+    /// the residual of a chunk, rows that its tokens have chosen.
     fn read(&self, config: &ModelConfig) -> u64 {
         let (page, states) = (self.layout.page_bytes() as u64, self.layout.state_values());
         let control = Gpu::CONTROL_WORDS as usize;
         let step = control + self.chosen + self.guesses + self.logits + self.left;
-        page.max(4 * step.max(states).max(control + self.tokens * config.hidden) as u64)
+        let chosen = if config.shares_choices() { self.choice[1] } else { 0 };
+        let aside = chosen.max(control + self.tokens * config.hidden);
+        page.max(4 * step.max(states).max(aside) as u64)
     }
 }
 

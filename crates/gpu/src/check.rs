@@ -28,6 +28,7 @@ mod pairs;
 mod plain;
 mod q8;
 mod reference;
+mod row_index;
 mod sandwich;
 mod scored;
 mod tiles;
@@ -123,11 +124,12 @@ type Run = fn(&mut Gpu, &mut dyn FnMut(Finding)) -> Result<(), GpuError>;
 
 /// Checks that belong together, by name. A group can be run by a process of its own, so that a driver that crashes in
 /// one does not keep the others from being checked.
-const GROUPS: [(&str, Run); 12] = [
+const GROUPS: [(&str, Run); 13] = [
     ("layers", layers::run),
     ("parts", plain::run),
     ("scores", scored::run),
     ("latent", latent::run),
+    ("chosen-rows", row_index::run),
     ("sandwich", sandwich::run),
     ("fused", fused::run),
     ("chosen", chosen::run),

@@ -357,9 +357,8 @@ impl SequenceLayout {
         }
         let page = self.side().page_bytes();
         for (start, range) in self.side().filled(tokens) {
-            let (start, bytes) = (number * page + start, range.len());
-            let region = Region { place, memory: Memory::IndexPages, start, bytes };
-            strips.extend((bytes > 0).then_some((region, range)));
+            let region = self.index_region(place, number * page + start, range.len());
+            strips.extend((!range.is_empty()).then_some((region, range)));
         }
         strips
     }

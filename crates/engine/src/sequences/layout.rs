@@ -97,6 +97,8 @@ pub(crate) struct SequenceLayout {
     windows: Windows,
     compressed: CompressedLayout,
     side: SideLayout,
+    /// Whether index keys of a layer lie in one piece in the place of its values, not by page.
+    keys_by_layer: bool,
     /// Where rows lie in a page.
     rows: Arc<PageRows>,
 }
@@ -190,8 +192,15 @@ impl SequenceLayout {
             windows,
             compressed,
             side,
+            keys_by_layer: false,
             rows,
         }
+    }
+
+    /// The same of a device that has index keys of a layer in one piece, in the place of the values of rows that are
+    /// both.
+    pub(crate) fn with_keys_by_layer(self) -> Self {
+        Self { keys_by_layer: self.sides == 1, ..self }
     }
 
     /// Layers of the model.
@@ -253,6 +262,23 @@ impl SequenceLayout {
     /// What layers keep in addition.
     pub(crate) fn side(&self) -> &SideLayout {
         &self.side
+    }
+
+    /// Bytes of a place's index keys of the layer with number `index` among those that keep every position, where they
+    /// lie in one piece.
+    pub(crate) fn index_bytes(&self, index: usize, context: usize) -> usize {
+        let layer = self.layers.iter().position(|it| *it == (Kept::Paged, index));
+        layer.map_or(0, |layer| self.side.layer_bytes(layer, context))
+    }
+
+    /// Where bytes of the pages of index keys lie.
+    pub(super) fn index_region(&self, place: usize, start: usize, bytes: usize) -> Region {
+        if !self.keys_by_layer {
+            return Region { place, memory: Memory::IndexPages, start, bytes };
+        }
+        let (layer, start) = self.side.layer_place(start);
+        let memory = Memory::Rows { layer: self.layers[layer].1, side: 1 };
+        Region { place, memory, start, bytes }
     }
 
     /// The ring of a layer, where it keeps a window in one.

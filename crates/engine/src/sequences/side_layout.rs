@@ -169,6 +169,20 @@ impl SideLayout {
         self.first_of(layer) - self.first_key
     }
 
+    /// Bytes of a layer's index keys of `tokens` tokens, where those of all pages lie in one piece.
+    pub(super) fn layer_bytes(&self, layer: usize, tokens: usize) -> usize {
+        self.keys[layer].map_or(0, |_| tokens.div_ceil(self.unit) * self.key_bytes)
+    }
+
+    /// Where byte `start` of all pages of index keys lies, where those of each layer lie in one piece: layer and byte.
+    pub(super) fn layer_place(&self, start: usize) -> (usize, usize) {
+        let (page, at) = (start / self.page_bytes(), start % self.page_bytes());
+        let strip = PAGE_TOKENS / self.unit * self.key_bytes;
+        let first = Some(self.first_key + at / strip * strip);
+        let layer = self.keys.iter().position(|it| *it == first);
+        (layer.expect("strips are layers'"), page * strip + at % strip)
+    }
+
     /// The first byte of a layer's index keys in a page.
     fn first_of(&self, layer: usize) -> usize {
         self.keys[layer].expect("a layer with an indexer")

@@ -544,3 +544,26 @@ fn rows_in_blocks_are_found_where_they_were_written() {
     }
     assert!(length > PAGE_TOKENS, "more than a page");
 }
+
+/// Keys of an indexer in one piece for each layer: those of all pages fill the pieces in their order, each byte once.
+#[test]
+fn index_keys_of_a_layer_in_one_piece_follow_each_other() {
+    for case in ["dsv32-calm-hf", "glm5-calm-hf"] {
+        let by_page = layout(case);
+        let by_layer = SequenceLayout::clone(&by_page).with_keys_by_layer();
+        let (page, key) = (by_page.side().page_bytes(), by_page.side().key_bytes());
+        let mut filled = vec![0; by_layer.count(Kept::Paged)];
+        for start in (0..2 * page).step_by(key) {
+            assert_eq!(by_page.index_region(1, start, key).memory, Memory::IndexPages);
+            let Region { place: 1, memory: Memory::Rows { layer, side: 1 }, start, bytes } =
+                by_layer.index_region(1, start, key)
+            else {
+                panic!("{case}: not in the place of values")
+            };
+            assert_eq!((start, bytes), (filled[layer], key), "{case}: layer {layer}");
+            filled[layer] += bytes;
+        }
+        let wanted = (0..filled.len()).map(|index| by_layer.index_bytes(index, 2 * PAGE_TOKENS));
+        assert_eq!(filled, wanted.collect::<Vec<_>>(), "{case}");
+    }
+}

@@ -184,7 +184,8 @@ fn attends(gpu: &mut Gpu, cache: Cache, latent: bool) -> Result<Finding, GpuErro
         let mut first = 0;
         for tokens in cuts {
             let run = Run { first, tokens, position: first };
-            attention_wide::launch(gpu, cache, &q, places, &out, shape, run)?;
+            let of = attention_wide::Attended { query: &q, places, y: &out };
+            attention_wide::launch(gpu, cache, of, shape, run)?;
             first += tokens;
         }
         results.push(gpu.read_floats(&out, 0, tokens * query_heads * width)?);

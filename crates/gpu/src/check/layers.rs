@@ -30,7 +30,8 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     }
     add(convolves(gpu)?);
     for (key_dim, value_dim, tiled) in [(128, 128, false), (16, 24, false), (36, 32, true)] {
-        for decays in [DeltaDecay::Heads, DeltaDecay::Channels] {
+        let bounded = DeltaDecay::BoundedChannels { bound: 5.0 };
+        for decays in [DeltaDecay::Heads, DeltaDecay::Channels, bounded] {
             add(deltas(gpu, [key_dim, value_dim], tiled, decays)?);
         }
     }
@@ -154,10 +155,16 @@ fn gates(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     compute.scale_by_sigmoid(&mut scaled, &b);
     expected.extend(scaled);
     let (first, second, other) = (floats(gpu, &a)?, floats(gpu, &a)?, floats(gpu, &b)?);
+    let third = floats(gpu, &a)?;
     elementwise::launch_swiglu(gpu, &other, &first, 1000)?;
     elementwise::launch_sigmoid_gate(gpu, &other, &second, 1000)?;
     let mut found = gpu.read_floats(&first, 0, 1000)?;
     found.extend(gpu.read_floats(&second, 0, 1000)?);
+    // Of heads of 37 values, each with a gate.
+    let (heads, values) = (27, 37);
+    expected.extend((0..heads * values).map(|at| a[at] / (1.0 + (-b[at / values]).exp())));
+    elementwise::launch_gate_heads(gpu, (&other, &third), (heads, values))?;
+    found.extend(gpu.read_floats(&third, 0, heads * values)?);
     let difference = difference(&found, &expected);
     Ok(Finding { name: "gates".to_owned(), difference, bound: 1e-5, alone_equal: true })
 }
@@ -234,6 +241,15 @@ fn convolves(gpu: &mut Gpu) -> Result<Finding, GpuError> {
     Ok(Finding { name: "convolution".to_owned(), difference, bound: 1e-5, alone_equal })
 }
 
+/// The bound of decays, and what they are in words.
+fn described(decays: DeltaDecay) -> (Option<f32>, &'static str) {
+    match decays {
+        DeltaDecay::Heads => (None, ""),
+        DeltaDecay::Channels => (None, " by channel"),
+        DeltaDecay::BoundedChannels { bound } => (Some(bound), " by bounded channels"),
+    }
+}
+
 fn deltas(
     gpu: &mut Gpu,
     [key_dim, value_dim]: [usize; 2],
@@ -283,9 +299,10 @@ fn deltas(
     let (rate, bias) = (floats(gpu, &rate)?, floats(gpu, &bias)?);
     delta::launch_heads(gpu, &input, shape, tokens)?;
     let by_channel = decays != DeltaDecay::Heads;
+    let (bound, which) = described(decays);
     let mut decays = delta::Decays::Heads { decay: &decay, rate: &rate, bias: &bias };
     if by_channel {
-        delta_channels::launch(gpu, &decay, [&rate, &bias], shape, tokens)?;
+        delta_channels::launch(gpu, &decay, [&rate, &bias], bound, shape, tokens)?;
         decays = delta::Decays::Channels(&decay);
     }
     let read = delta::Inputs { x: &input, beta: &beta, decays };
@@ -299,7 +316,6 @@ fn deltas(
         }
         results.push(gpu.read_floats(&out, 0, size)?);
     }
-    let which = if by_channel { " by channel" } else { "" };
     let name = format!("delta rule{which}, heads of {key_dim} and {value_dim}");
     let alone_equal = results[0] == results[1];
     Ok(Finding { name, difference: difference(&results[0], &expected), bound: 2e-5, alone_equal })

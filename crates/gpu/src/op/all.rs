@@ -16,7 +16,7 @@ use super::norm::Gate;
 use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
 use super::router_scored::Score;
-use super::{chosen, fused, head_product, prompt, tile};
+use super::{chosen, fused, head_product, prompt, row_index, tile};
 use crate::Slabs;
 
 /// Bits of affine values, and values of a group.
@@ -157,6 +157,13 @@ fn with_sinks(cache: Cache) -> impl Iterator<Item = Op> {
     [false, true].into_iter().flat_map(of).chain([join, Op::PreparePlain(cache)])
 }
 
+/// Attention to rows that an indexer chooses, whose keys are floats.
+fn of_chosen_rows(cache: Cache) -> impl Iterator<Item = Op> {
+    use row_index::Kernel::{Attention, Rows, Scores};
+    let index = [Rows(cache), Scores(cache)].into_iter().filter(move |_| cache != Cache::Q8);
+    index.chain([Attention(cache)]).map(Op::ChosenRows)
+}
+
 /// Attention of a prompt's tokens by rows.
 fn of_prompts(cache: Cache) -> impl Iterator<Item = Op> {
     let of = move |dim: usize| {
@@ -212,6 +219,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Join,
         Op::Split,
         Op::SigmoidGate,
+        Op::GateHeads,
         Op::LatentTurn,
         Op::Sigmoid,
         Op::GeGlu,
@@ -221,9 +229,11 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::SwiGlu,
         Op::DeltaHeads,
         Op::DeltaDecays,
+        Op::BoundedDecays,
         Op::Router { biased: false },
         Op::Router { biased: true },
         Op::Group,
+        Op::ChosenRows(row_index::Kernel::Choice),
     ];
     let caches = [Cache::F32, Cache::F16, Cache::Q8];
     plain
@@ -246,6 +256,7 @@ pub fn all() -> impl Iterator<Item = Op> {
                 .chain(join)
                 .chain([Op::Append(cache), Op::LatentAppend(cache), Op::AttendWide(cache)])
                 .chain(with_sinks(cache))
+                .chain(of_chosen_rows(cache))
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
         .chain(packings().flat_map(fused))

@@ -2,8 +2,12 @@
 //!
 //! A workgroup computes one query head of one token, blocks of 64 positions one behind the other: scores as there, then
 //! two values per invocation. A token's sums do not depend on its batch.
+//!
+//! Where an indexer has chosen rows ([`launch_chosen`]), blocks are of the listed rows in their order. A list of all
+//! rows gives the bits of attention without a list.
 
 use super::attention::{Cache, KeyValue, Run};
+use super::row_index::Kernel;
 use super::{Op, q8};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
@@ -36,21 +40,20 @@ impl Shape {
     }
 }
 
-pub(crate) fn source(cache: Cache) -> (Source, String) {
-    let source = Source::new()
-        .read("query", "f32")
-        .read("keys", "u32")
-        .read("values", "u32")
-        .write("y", "f32")
-        .parameters(&[
-            "query_heads",
-            "key_value_heads",
-            "row",
-            "values",
-            "first",
-            "position",
-            "scale",
-        ])
+/// Parameters of attention to all rows.
+const PARAMETERS: [&str; 7] =
+    ["query_heads", "key_value_heads", "row", "values", "first", "position", "scale"];
+
+pub(crate) fn source(cache: Cache, chosen: bool) -> (Source, String) {
+    let mut source = Source::new().read("query", "f32").read("keys", "u32").read("values", "u32");
+    if chosen {
+        source = source.read("chosen", "u32");
+    }
+    source = source.write("y", "f32").parameters(&PARAMETERS);
+    if chosen {
+        source = source.parameters(&["listed", "top"]);
+    }
+    let source = source
         .shared("red", "array<f32, 256>")
         .shared("q", &format!("array<f32, {ROW_LIMIT}>"))
         .shared("scores", "array<vec4<f32>, 16>")
@@ -99,12 +102,26 @@ pub(crate) fn source(cache: Cache) -> (Source, String) {
     let body =
         BODY.replace("STEP_ALL", &format!("{}u", 4 * step)).replace("STEP", &format!("{step}u"));
     let body = body.replace("SCORE", score).replace("ADD", add).replace("WRITE", write);
-    (source, body)
+    let [position, of_mine, of_other] = if chosen { LISTED } else { ALL };
+    let body = body.replace("POSITION", position);
+    (source, body.replace("ROW_OF_MINE", of_mine).replace("ROW_OF_OTHER", of_other))
 }
+
+/// The last place in the order of rows, the row at the place `mine`, and that at `block + j`: of all rows.
+const ALL: [&str; 3] = ["let position = p.position + wid.y;", "mine", "(block + j)"];
+/// Of listed rows. A token that may see no more than are listed sees all of them.
+const LISTED: [&str; 3] = [
+    "let own = p.position + wid.y;
+        let chooses = own >= p.top;
+        let position = min(own, p.top - 1u);
+        let list = (p.listed + wid.y) * p.top;",
+    "select(mine, chosen[list + mine], chooses)",
+    "select(block + j, chosen[list + block + j], chooses)",
+];
 
 const BODY: &str = "
         let head = wid.x;
-        let position = p.position + wid.y;
+        POSITION
         let pair_head = head / (p.query_heads / p.key_value_heads);
         let at_query = ((p.first + wid.y) * p.query_heads + head) * p.row;
         let at_y = ((p.first + wid.y) * p.query_heads + head) * p.values;
@@ -118,7 +135,7 @@ const BODY: &str = "
             let mine = block + (lid >> 2u);
             var score = 0.0;
             if mine <= position {
-                let at = (mine * p.key_value_heads + pair_head) * p.row;
+                let at = (ROW_OF_MINE * p.key_value_heads + pair_head) * p.row;
                 for (var d = (lid & 3u) * STEP; d < p.row; d = d + STEP_ALL) {
                     SCORE
                 }
@@ -145,7 +162,7 @@ const BODY: &str = "
             let count = min(64u, position - block + 1u);
             for (var j = 0u; j < count; j = j + 1u) {
                 let weight_of = weights[j >> 2u][j & 3u];
-                let start = ((block + j) * p.key_value_heads + pair_head) * p.row;
+                let start = (ROW_OF_OTHER * p.key_value_heads + pair_head) * p.row;
                 ADD
             }
             let now = max(greatest, most);
@@ -159,25 +176,66 @@ const BODY: &str = "
         WRITE
         ";
 
-/// `y[batch, query_heads, values]` of the run = causal attention of `query[batch, query_heads, row]` over its cache,
-/// which holds the run already.
+/// The buffers of [`launch`].
+#[derive(Clone, Copy)]
+pub struct Attended<'a> {
+    /// `[batch, query_heads, row]`
+    pub query: &'a Buffer,
+    /// The cache of the run's sequence.
+    pub places: KeyValue<'a>,
+    /// `[batch, query_heads, values]`
+    pub y: &'a Buffer,
+}
+
+/// Rows that tokens of a batch see at most, ascending.
+#[derive(Clone, Copy)]
+pub struct Chosen<'a> {
+    /// `[batch, top]`
+    pub rows: &'a Buffer,
+    /// The run's first token among those that have a list.
+    pub first: usize,
+    /// Rows of a token. A token that may see no more has no list.
+    pub top: usize,
+}
+
+fn parameters(shape: Shape, run: Run) -> Vec<u32> {
+    assert!(shape.is_served(), "{shape:?}");
+    let Shape { query_heads, key_value_heads, row, values: width, scale } = shape;
+    let sizes = [query_heads, key_value_heads, row, width, run.first, run.position];
+    [&sizes.map(|size| size as u32)[..], &[scale.to_bits()]].concat()
+}
+
+/// `y` of the run = causal attention of `query` over its cache, which holds the run already.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
     cache: Cache,
-    query: &Buffer,
-    KeyValue { keys, values }: KeyValue<'_>,
-    y: &Buffer,
+    of: Attended<'_>,
     shape: Shape,
     run: Run,
 ) -> Result<(), GpuError> {
-    assert!(shape.is_served(), "{shape:?}");
-    let Shape { query_heads, key_value_heads, row, values: width, scale } = shape;
-    let sizes = [query_heads, key_value_heads, row, width, run.first, run.position];
-    let parameters = [&sizes.map(|size| size as u32)[..], &[scale.to_bits()]].concat();
-    let spans = [query, keys, values, y].map(Buffer::all);
-    let groups = [query_heads as u32, run.tokens as u32, 1];
-    gpu.dispatch(Op::AttendWide(cache), &spans, &parameters, groups)
+    let spans = [of.query, of.places.keys, of.places.values, of.y].map(Buffer::all);
+    let groups = [shape.query_heads as u32, run.tokens as u32, 1];
+    gpu.dispatch(Op::AttendWide(cache), &spans, &parameters(shape, run), groups)
+}
+
+/// As [`launch`], but a token that may see more rows than are listed sees those of its list.
+///
+/// # Errors
+/// The device failed.
+pub fn launch_chosen(
+    gpu: &mut Gpu,
+    cache: Cache,
+    of: Attended<'_>,
+    chosen: Chosen<'_>,
+    shape: Shape,
+    run: Run,
+) -> Result<(), GpuError> {
+    let mut parameters = parameters(shape, run);
+    parameters.extend([chosen.first as u32, chosen.top as u32]);
+    let spans = [of.query, of.places.keys, of.places.values, chosen.rows, of.y].map(Buffer::all);
+    let groups = [shape.query_heads as u32, run.tokens as u32, 1];
+    gpu.dispatch(Op::ChosenRows(Kernel::Attention(cache)), &spans, &parameters, groups)
 }

@@ -14,6 +14,7 @@ pub(super) const INDEX: &str = "let i = (wid.y * 32768u + wid.x) * 256u + lid;\n
 pub(crate) fn source(op: Op) -> (Source, String) {
     match op {
         Op::SigmoidGate => sigmoid_gate(),
+        Op::GateHeads => gate_heads(),
         Op::Sigmoid => sigmoid(),
         Op::GeGlu => geglu(),
         Op::Scale => scale(),
@@ -27,6 +28,15 @@ fn sigmoid_gate() -> (Source, String) {
     let source = Source::new().read("gate", "f32").write("x", "f32").parameters(&["count"]);
     let body =
         format!("{INDEX}if i < p.count {{ x[i] = x[i] * (1.0 / (1.0 + exp(-gate[i]))); }}\n");
+    (source, body)
+}
+
+fn gate_heads() -> (Source, String) {
+    let parameters = ["count", "values"];
+    let source = Source::new().read("gate", "f32").write("x", "f32").parameters(&parameters);
+    let body = format!(
+        "{INDEX}if i < p.count {{ x[i] = x[i] * (1.0 / (1.0 + exp(-gate[i / p.values]))); }}\n"
+    );
     (source, body)
 }
 
@@ -118,6 +128,19 @@ pub fn launch_sigmoid_gate(
     count: usize,
 ) -> Result<(), GpuError> {
     launch(gpu, Op::SigmoidGate, gate, x, count)
+}
+
+/// `x[heads, values] *= sigmoid(gate[heads])`
+///
+/// # Errors
+/// The device failed.
+pub fn launch_gate_heads(
+    gpu: &mut Gpu,
+    (gate, x): (&Buffer, &Buffer),
+    (heads, values): (usize, usize),
+) -> Result<(), GpuError> {
+    let (count, spans) = (heads * values, [gate.all(), x.all()]);
+    gpu.dispatch(Op::GateHeads, &spans, &[count as u32, values as u32], groups(count))
 }
 
 /// `x = sigmoid(x)`

@@ -30,6 +30,8 @@ pub mod prompt;
 pub mod q8;
 pub mod router;
 pub mod router_scored;
+pub mod row_choice;
+pub mod row_index;
 mod scales;
 mod sums;
 pub mod tile;
@@ -132,6 +134,8 @@ pub enum Op {
     Split,
     /// `x *= sigmoid(gate)`
     SigmoidGate,
+    /// `x *= sigmoid(gate)`, a gate for each head.
+    GateHeads,
     /// `x = sigmoid(x)`
     Sigmoid,
     /// `gate = gelu(gate) * up`
@@ -152,6 +156,8 @@ pub enum Op {
     LatentTurn,
     /// Attention of wide heads over a cache.
     AttendWide(attention::Cache),
+    /// The choice of rows by an indexer, and attention to them.
+    ChosenRows(row_index::Kernel),
     /// Attention over a cache.
     Attend {
         /// The cache.
@@ -208,6 +214,8 @@ pub enum Op {
     },
     /// Decays of the channels of the delta rule's keys.
     DeltaDecays,
+    /// The same with a bound.
+    BoundedDecays,
     /// The choice of experts.
     Router {
         /// Whether logits have a bias.
@@ -292,7 +300,8 @@ impl Op {
             Self::Append(cache) => attention::append(cache),
             Self::LatentAppend(cache) => latent::append(cache, form),
             Self::LatentTurn => latent::turn(),
-            Self::AttendWide(cache) => attention_wide::source(cache),
+            Self::AttendWide(cache) => attention_wide::source(cache, false),
+            Self::ChosenRows(kernel) => kernel.source(form),
             Self::Attend { cache, gated, wide, sinks } => {
                 attention::source(cache, gated, wide, sinks)
             }
@@ -304,13 +313,14 @@ impl Op {
             Self::Delta { key_dim, wide, channels } => {
                 delta_text::source(key_dim, wide, channels, form)
             }
-            Self::DeltaDecays => delta_channels::source(),
+            Self::DeltaDecays | Self::BoundedDecays => delta_channels::source(self),
             Self::Router { biased } => router::source(biased, form),
             Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
             Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm { .. } => {
                 norm::source(self, form)
             }
             Self::SigmoidGate
+            | Self::GateHeads
             | Self::Sigmoid
             | Self::SwiGlu
             | Self::GeGlu

@@ -1,6 +1,7 @@
 //! What the text of every kernel must keep to, whatever GPU it is for. Each rule names what it found.
 
 use gpu::op::Op;
+use gpu::op::row_index::Kernel;
 
 use crate::translate::Translated;
 
@@ -41,8 +42,8 @@ pub(crate) fn in_text(text: &str) -> Vec<String> {
 /// All breaches of a kernel.
 pub(crate) fn breaches(kernel: &Translated) -> Vec<String> {
     let mut found = in_text(&kernel.metal[0]);
-    if kernel.op == Op::Group {
-        // It counts by them, and a count does not depend on their order; places come from ranks.
+    if [Op::Group, Op::ChosenRows(Kernel::Choice)].contains(&kernel.op) {
+        // They count by them, and a count does not depend on their order; places come from ranks.
         found.retain(|breach| !breach.starts_with("\"atomic\""));
     }
     // What is listed is the text of the oldest version; the others must be the same.

@@ -73,7 +73,8 @@ impl Heads<'_> {
                 values: shape.dim,
                 scale: self.layer.scale.unwrap_or_else(|| (shape.dim as f32).powf(-0.5)),
             };
-            return attention_wide::launch(gpu, cache, query, places, self.to.y, wide, run);
+            let of = attention_wide::Attended { query, places, y: self.to.y };
+            return attention_wide::launch(gpu, cache, of, wide, run);
         }
         let angles = self.angles;
         if let Some(biases) = self.biases

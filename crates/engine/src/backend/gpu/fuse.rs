@@ -17,6 +17,7 @@ use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
 use crate::model::dense::Dense;
+use crate::model::index::IndexForm;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
 use crate::model::router::Score;
@@ -236,6 +237,11 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
             Err(Refusal::form(op, Refusal::CLAMPED))
         }
         Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
+        Op::AttendRows { .. }
+            if config.index.is_some_and(|index| index.form == IndexForm::Pooled) =>
+        {
+            Err(Refusal::form(op, "of pools"))
+        }
         Op::Norm { .. }
         | Op::NormRow { .. }
         | Op::NormHeads { .. }
@@ -250,18 +256,17 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::Rotate { .. }
         | Op::Attend { .. }
         | Op::AttendLatent(_)
+        | Op::AttendRows { .. }
         | Op::SigmoidGate { .. }
         | Op::Convolve { .. }
         | Op::Join { .. }
-        | Op::DeltaRule { decay: DeltaDecay::Heads | DeltaDecay::Channels, .. }
+        | Op::DeltaRule { .. }
+        | Op::GateHeads { .. }
         | Op::Dense(_)
         | Op::GatedNorm { .. } => Ok(()),
-        Op::DeltaRule { decay: DeltaDecay::BoundedChannels { .. }, .. }
-        | Op::GroupedLinear { .. }
+        Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
         | Op::AttendIndexed(_)
-        | Op::AttendRows { .. }
-        | Op::GateHeads { .. }
         | Op::GatherRows { .. }
         | Op::NormPair { .. }
         | Op::KeepKeys

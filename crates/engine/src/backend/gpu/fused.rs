@@ -188,12 +188,13 @@ impl GpuBackend {
         let gpu = &mut self.residency.device_mut().gpu;
         let decays = match of {
             DeltaDecay::Heads => delta::Decays::Heads { decay, rate, bias },
-            DeltaDecay::Channels => {
-                delta_channels::launch(gpu, decay, [rate, bias], shape, self.tokens)?;
+            DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. } => {
+                let bound = match of {
+                    DeltaDecay::BoundedChannels { bound } => Some(bound),
+                    _ => None,
+                };
+                delta_channels::launch(gpu, decay, [rate, bias], bound, shape, self.tokens)?;
                 delta::Decays::Channels(decay)
-            }
-            DeltaDecay::BoundedChannels { .. } => {
-                unreachable!("bounded decays: refused when the model was loaded")
             }
         };
         let inputs = delta::Inputs { x, beta, decays };

@@ -4,7 +4,7 @@
 //! of a token depends on which others go with it.
 
 use gpu::op::attention::{KeyValue, Run};
-use gpu::op::attention_wide::{self, Shape};
+use gpu::op::attention_wide::{self, Attended, Chosen, Shape};
 use gpu::op::head_product::{self, Rows};
 use gpu::op::latent::{self, Appended, QueryHeads, Row, Turned};
 use gpu::{Buffer, Gpu, GpuError};
@@ -90,11 +90,12 @@ fn head_rows(rows: HeadRows, heads: usize) -> head_product::HeadRows {
 
 impl GpuBackend {
     /// Norms and rotates the rows in `Key` and appends them to the layer's cache; `Context` = attention of `Query` over
-    /// the rows, per head the values of the weighted sum.
+    /// the rows, per head the values of the weighted sum. With `top` a token sees the rows chosen for it, so many.
     pub(super) fn attend_latent(
         &mut self,
         layer: LayerId,
         weights: &LatentAttention,
+        top: Option<usize>,
     ) -> Result<(), GpuError> {
         let Some(config) = &self.config.latent else { return Ok(()) };
         let (cache, heads) = (self.cache(), self.config.attention.query_heads);
@@ -122,7 +123,14 @@ impl GpuBackend {
                 latent::launch_turn(gpu, ends, shape, queries, (first, tokens))?;
                 let run = Run { first: 0, tokens, position: span.position + start };
                 let places = KeyValue { keys: held, values: held };
-                attention_wide::launch(gpu, cache, meets, places, sums, of, run)?;
+                let attended = Attended { query: meets, places, y: sums };
+                match top {
+                    Some(top) => {
+                        let chosen = Chosen { rows: &self.choice.chosen, first, top };
+                        attention_wide::launch_chosen(gpu, cache, attended, chosen, of, run)?;
+                    }
+                    None => attention_wide::launch(gpu, cache, attended, of, run)?,
+                }
                 let x = Rows { buffer: sums, first: 0, width: shape.rank };
                 let y = Rows { buffer: context, first, width: config.value_dim };
                 head_product::launch(gpu, expand, x, y, tokens)?;

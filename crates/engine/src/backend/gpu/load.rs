@@ -8,6 +8,7 @@ use store::cache::Phase;
 use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
+use super::chosen_rows::ChoiceBuffers;
 use super::constants::Constants;
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
@@ -84,6 +85,7 @@ impl GpuBackend {
         let mixture = MixtureBuffers::new(&mut gpu, &sizes, &config)?;
         let constants = Constants::new(&mut gpu, &config)?;
         let latent = LatentBuffers::new(&mut gpu, sizes.latent)?;
+        let choice = ChoiceBuffers::new(&mut gpu, sizes.choice)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         // Nothing is guessed of layers behind the device's own.
@@ -99,6 +101,7 @@ impl GpuBackend {
         Ok(Self {
             mixture,
             latent,
+            choice,
             constants,
             windowed: config.windowed.as_ref().map(|it| (windowed, it.rope.inverse_frequencies())),
             sequences: places.owner(&options),

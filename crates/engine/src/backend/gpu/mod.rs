@@ -9,6 +9,7 @@
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod attend;
+mod chosen_rows;
 mod constants;
 mod dense;
 mod draw;
@@ -39,6 +40,7 @@ use gpu::{Buffer, Trunk};
 use store::LayerId;
 use store::cache::{Phase, StoreCounters};
 
+use self::chosen_rows::ChoiceBuffers;
 use self::constants::Constants;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
@@ -95,6 +97,7 @@ pub struct GpuBackend {
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
     latent: LatentBuffers,
+    choice: ChoiceBuffers,
     constants: Constants,
     /// Angles and frequencies of layers with a window, where they have others.
     windowed: Option<(Buffer, Vec<f32>)>,
@@ -260,10 +263,14 @@ impl SequenceDevice for GpuBackend {
             let from = &self.registers[Register::Residual as usize];
             residual = self.residency.device_mut().gpu.read_floats(from, 0, count).ok()?;
         }
-        Some(self.sequences.suspend(self.ids.clone(), residual))
+        let chosen = self.chosen_of_batch().ok()?;
+        let mut suspended = self.sequences.suspend(self.ids.clone(), residual);
+        suspended.chosen = chosen;
+        Some(suspended)
     }
 
     fn resume(&mut self, suspended: Suspended) -> Result<(), EngineError> {
+        self.take_chosen(&suspended.chosen)?;
         let (ids, residual) = self.sequences.resume(suspended);
         (self.tokens, self.ids) = (ids.len(), ids);
         self.phase = Phase::Prefill;

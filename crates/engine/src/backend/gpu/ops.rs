@@ -89,8 +89,10 @@ impl GpuBackend {
             &Op::NormRotate { heads, weight } => self.norm_and_rotate(layer, heads, weight),
             &Op::Rotate { heads } => self.launch_rotate(layer, heads),
             &Op::Attend { sinks } => self.attend_with(layer, sinks, None),
-            Op::AttendLatent(weights) => self.attend_latent(layer, weights),
+            Op::AttendLatent(weights) => self.attend_latent(layer, weights, None),
+            Op::AttendRows { rows, indexer } => self.attend_rows(layer, rows, indexer.as_ref()),
             &Op::SigmoidGate { x, gate } => self.sigmoid_gate(x, gate),
+            &Op::GateHeads { x, gate } => self.gate_heads(x, gate),
             &Op::Convolve { weight } => self.convolve(layer, weight),
             &Op::DeltaRule { decay_rate, decay_bias, decay } => {
                 self.normalise_heads()?;
@@ -106,7 +108,6 @@ impl GpuBackend {
             Op::GroupedLinear { .. }
             | Op::AttendCompressed(_)
             | Op::AttendIndexed(_)
-            | Op::AttendRows { .. }
             | Op::GatherRows { .. }
             | Op::NormPair { .. }
             | Op::KeepKeys
@@ -116,7 +117,6 @@ impl GpuBackend {
             | Op::InjectStreams { .. }
             | Op::OpenStreams { .. }
             | Op::CloseStreams { .. }
-            | Op::GateHeads { .. }
             | Op::MergeStreams { .. }
             | Op::Mixture(_)
             | Op::Dense(_) => unreachable!("{}: refused when the model was loaded", op.name()),
@@ -227,6 +227,13 @@ impl GpuBackend {
         let count = self.tokens * attention.query_heads * attention.head_dim;
         let [x, gate] = [x, gate].map(|register| &self.registers[register as usize]);
         elementwise::launch_sigmoid_gate(&mut self.residency.device_mut().gpu, gate, x, count)
+    }
+
+    fn gate_heads(&mut self, x: Register, gate: Register) -> Result<(), GpuError> {
+        let Some(latent) = &self.config.latent else { return Ok(()) };
+        let shape = (self.tokens * self.config.attention.query_heads, latent.value_dim);
+        let [x, gate] = [x, gate].map(|register| &self.registers[register as usize]);
+        elementwise::launch_gate_heads(&mut self.residency.device_mut().gpu, (gate, x), shape)
     }
 
     fn convolve(&mut self, layer: LayerId, weight: VectorId) -> Result<(), GpuError> {

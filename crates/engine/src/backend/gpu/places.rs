@@ -17,7 +17,7 @@ pub(super) type Sides = (Buffer, Buffer);
 
 /// Buffers of one sequence.
 struct Place {
-    /// By layer that keeps all positions: keys, values.
+    /// By layer that keeps all positions: keys, values; or rows that are both, index keys.
     caches: Vec<Sides>,
     /// By delta layer: recurrent state, convolution tail.
     states: Vec<Sides>,
@@ -40,27 +40,28 @@ impl Places {
         sizes: &Sizes,
     ) -> Result<Self, EngineError> {
         let layout = Arc::clone(&sizes.layout);
-        let mut pairs = |count: usize, what: [&str; 2], bytes: [u64; 2]| {
-            let pair = |_| Ok((gpu.buffer(what[0], bytes[0])?, gpu.buffer(what[1], bytes[1])?));
-            (0..count).map(pair).collect::<Result<Vec<Sides>, EngineError>>()
+        let mut pairs = |count: usize, what: [&str; 2], bytes: &dyn Fn(usize) -> [u64; 2]| {
+            let mut one = |side: usize, it: usize| gpu.buffer(what[side], bytes(it)[side]);
+            let pairs = (0..count).map(|it| Ok((one(0, it)?, one(1, it)?)));
+            pairs.collect::<Result<Vec<Sides>, EngineError>>()
         };
         let recurrent = ["recurrent state", "convolution tail"];
         let mut places = Vec::with_capacity(options.sequences);
         for _ in 0..options.sequences {
             let (caches, states) = (layout.count(Kept::Paged), layout.count(Kept::State));
             places.push(Place {
-                caches: pairs(caches, ["keys of a context"; 2], sizes.sides_bytes())?,
-                states: pairs(states, recurrent, sizes.recurrent_bytes())?,
+                caches: pairs(caches, ["keys of a context"; 2], &|it| sizes.sides_bytes(it))?,
+                states: pairs(states, recurrent, &|_| sizes.recurrent_bytes())?,
                 windows: Vec::new(),
             });
         }
         let mut run = None;
         if let Some(windows) = &sizes.windows {
-            let bytes = [layout.window_place_bytes() as u64; 2];
+            let (count, bytes) = (layout.count(Kept::Window), layout.window_place_bytes() as u64);
             for place in &mut places {
-                place.windows = pairs(layout.count(Kept::Window), ["keys of a window"; 2], bytes)?;
+                place.windows = pairs(count, ["keys of a window"; 2], &|_| [bytes; 2])?;
             }
-            run = pairs(1, ["keys of a run"; 2], [windows.run_bytes() as u64; 2])?.pop();
+            run = pairs(1, ["keys of a run"; 2], &|_| [windows.run_bytes() as u64; 2])?.pop();
         }
         Ok(Self { layout, places, run })
     }
@@ -127,8 +128,7 @@ impl StateMemory for GpuMemory<'_> {
 
     fn read(&mut self, from: &[Region], to: &mut [u8]) -> Result<(), GpuError> {
         let part = |it: &Region| (self.places.buffer(it), it.start as u64, it.bytes as u64);
-        let read = self.gpu.read(&from.iter().map(part).collect::<Vec<_>>())?;
-        to.copy_from_slice(&read);
+        to.copy_from_slice(&self.gpu.read(&from.iter().map(part).collect::<Vec<_>>())?);
         Ok(())
     }
 

@@ -18,8 +18,8 @@ use store::format::ProjectionShape;
 use super::super::Register;
 use super::constants::Constants;
 use super::fuse::serves;
-use super::latent;
 use super::step::STEP_TOKENS;
+use super::{chosen_rows, latent};
 use crate::EngineError;
 use crate::model::config::{AttentionConfig, FeedForward, ModelConfig};
 use crate::model::program::Program;
@@ -124,6 +124,10 @@ pub(super) struct Sizes {
     pub(super) cache_bytes: u64,
     /// Queries that meet latent rows, and sums of rows.
     pub(super) latent: [usize; 2],
+    /// Scores of rows, and rows that tokens choose.
+    pub(super) choice: [usize; 2],
+    /// Tokens of a sequence.
+    context: usize,
     /// What layers with a window keep.
     pub(super) windows: Option<WindowSizes>,
     /// What sequences carry.
@@ -137,12 +141,9 @@ impl Sizes {
         let shared = moe.shared_intermediate.map_or(0, |_| tokens);
         let inner = network_width(config);
         let attention = &config.attention;
-        let layout = Arc::new(SequenceLayout::of_layers(
-            config,
-            &options.layers,
-            options.kv_type,
-            RowForm::Rows,
-        ));
+        let layout =
+            SequenceLayout::of_layers(config, &options.layers, options.kv_type, RowForm::Rows);
+        let layout = Arc::new(layout.with_keys_by_layer());
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden
             .max(values)
@@ -191,14 +192,21 @@ impl Sizes {
             left: if ends { 0 } else { tokens.min(STEP_TOKENS) * hidden },
             cache_bytes: (options.context * layout.row()) as u64,
             latent: latent::sizes(config, tokens),
+            choice: chosen_rows::sizes(config, options),
+            context,
             windows: WindowSizes::new(&layout, options.batch_tokens),
             layout,
         }
     }
 
-    /// Bytes of a sequence's keys in one layer that keeps all positions, and of its values: none where rows are both.
-    pub(super) fn sides_bytes(&self) -> [u64; 2] {
-        [self.cache_bytes, if self.layout.sides() == 2 { self.cache_bytes } else { 0 }]
+    /// Of the layer with number `index` among those that keep all positions: bytes of a sequence's keys, and of its
+    /// values. Where rows are both, index keys are in the place of values.
+    pub(super) fn sides_bytes(&self, index: usize) -> [u64; 2] {
+        let others = match self.layout.sides() {
+            2 => self.cache_bytes,
+            _ => self.layout.index_bytes(index, self.context) as u64,
+        };
+        [self.cache_bytes, others]
     }
 
     /// Bytes of a sequence's recurrent state and convolution tail in one delta layer.
@@ -236,19 +244,22 @@ impl Sizes {
             self.drawn,
             Gpu::CONTROL_WORDS as usize,
         ];
-        let registers = self.registers.into_iter().chain(self.halves).chain(self.latent);
+        let registers =
+            self.registers.into_iter().chain(self.halves).chain(self.latent).chain(self.choice);
         let registers = registers.chain(self.constants.iter().copied());
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
 
     /// Most bytes that are read at once: logits of a call with the choices of a step, a page of a snapshot, a state,
-    /// the residual of a chunk.
+    /// the residual of a chunk, rows that its tokens have chosen.
     fn read(&self, config: &ModelConfig) -> u64 {
         let (page, states) = (self.layout.page_bytes() as u64, self.layout.state_values());
         let control = Gpu::CONTROL_WORDS as usize;
         let step = control + self.chosen + self.guesses + self.logits + self.left;
-        page.max(4 * step.max(states).max(control + self.tokens * config.hidden) as u64)
+        let chosen = if config.shares_choices() { self.choice[1] } else { 0 };
+        let aside = chosen.max(control + self.tokens * config.hidden);
+        page.max(4 * step.max(states).max(aside) as u64)
     }
 }
 
@@ -277,8 +288,9 @@ impl GpuRequirements {
         let weights = sum(&mut matrices.chain(vectors));
         let activations = sum(&mut sizes.batch());
         let layers = |kept| sizes.layout.count(kept) * options.sequences;
-        let (windows, caches) = (layers(Kept::Window), layers(Kept::Paged));
-        let key_values = std::iter::repeat_n(sizes.sides_bytes(), caches);
+        let (windows, caches) = (layers(Kept::Window), sizes.layout.count(Kept::Paged));
+        let key_values = (0..options.sequences).flat_map(|_| 0..caches);
+        let key_values = key_values.map(|index| sizes.sides_bytes(index));
         let key_values = sum(&mut key_values.flatten());
         let kept = sizes.windows.iter().flat_map(|it| {
             let place = sizes.layout.window_place_bytes();
@@ -357,6 +369,9 @@ pub fn check_model(
     program.check(config, "GPU kernels", |layer, op| serves(config, layer, op), &[])?;
     if let Some(found) = latent::unserved(config) {
         return config_error("kv_lora_rank", format!("{found}: use --device cpu"));
+    }
+    if let Some(found) = chosen_rows::unserved(config) {
+        return config_error("index_head_dim", format!("{found}: use --device cpu"));
     }
     let (delta, latent) = (config.delta.as_ref(), config.latent.is_some());
     let window = |layer: usize| config.layers[layer].window.is_some();

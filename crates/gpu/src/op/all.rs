@@ -9,13 +9,16 @@ use kernels::format::{BlockFormat, FloatType, GlobalScale, ScaleType};
 use super::Op;
 use super::attention::Cache;
 use super::combine::Always;
+use super::compressed_rows::Turned;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
 use super::norm::Gate;
 use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
-use super::router_scored::Score;
+use super::rounded::Stored;
+use super::router_scored::{Moved, Score};
+use super::streams::STREAMS_LIMIT;
 use super::{chosen, fused, head_product, prompt, tile};
 use crate::Slabs;
 
@@ -85,7 +88,7 @@ fn products(packing: Packing) -> impl Iterator<Item = Op> {
 fn halves_between(packing: Packing) -> impl Iterator<Item = (Half, Between)> {
     let clamped = |in_turns| Between::Clamped { in_turns };
     let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
-    let own = [(Half::GateUp, Between::GeGlu)];
+    let own = [Between::GeGlu, Between::Limited].map(|between| (Half::GateUp, between));
     let all = [Between::SwiGlu, clamped(true), clamped(false)].into_iter().flat_map(|between| {
         [Half::GateUp, Half::Down].into_iter().map(move |half| (half, between))
     });
@@ -187,6 +190,27 @@ fn deltas(key_dim: u32) -> impl Iterator<Item = Op> {
     wide.flat_map(move |wide| [false, true].map(|channels| Op::Delta { key_dim, wide, channels }))
 }
 
+/// Residual streams.
+fn streams() -> impl Iterator<Item = Op> {
+    let both = [false, true].into_iter();
+    let weigh = both.clone().map(|reads_alone| Op::WeighStreams { reads_alone });
+    let collapse = both.map(|weighed| Op::CollapseStreams { weighed });
+    let mix = (1..=STREAMS_LIMIT as u32).map(|count| Op::MixStreams { count });
+    weigh.chain(collapse).chain([Op::SpreadStreams]).chain(mix)
+}
+
+/// Compressed attention.
+fn compressed() -> impl Iterator<Item = Op> {
+    let rows = |stored| [Op::StoreRows(stored), Op::AttendCompressed(stored)];
+    Turned::ALL
+        .into_iter()
+        .map(Op::TurnHeads)
+        .chain(Stored::ROWS.into_iter().flat_map(rows))
+        .chain(Stored::ALL.into_iter().map(Op::PoolRows))
+        .chain(Stored::KEYS.into_iter().map(Op::ScoreRows))
+        .chain([Op::KeepGates, Op::ChooseRows])
+}
+
 /// Whether [`all`] has a kernel. They are counted out once: doing it for each kernel that a device compiles took four
 /// fifths of the time of the kernels' tests.
 pub(crate) fn is_listed(op: Op) -> bool {
@@ -200,6 +224,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Combine { always: Always::None, add: true },
         Op::Combine { always: Always::None, add: false },
         Op::Combine { always: Always::Whole, add: true },
+        Op::Combine { always: Always::Whole, add: false },
         Op::Combine { always: Always::Gated, add: true },
         Op::Norm,
         Op::NormInPlace,
@@ -215,6 +240,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::LatentTurn,
         Op::Sigmoid,
         Op::GeGlu,
+        Op::Limited,
         Op::Scale,
         Op::Cap,
         Op::WeighExperts,
@@ -229,9 +255,9 @@ pub fn all() -> impl Iterator<Item = Op> {
     plain
         .into_iter()
         .chain(
-            [Score::Softmax, Score::Sigmoid]
+            [Score::Softmax, Score::Sigmoid, Score::SqrtSoftplus]
                 .into_iter()
-                .flat_map(|score| [false, true].map(|biased| Op::RouterScored { score, biased })),
+                .flat_map(|score| Moved::ALL.map(|moved| Op::RouterScored { score, moved })),
         )
         .chain([true, false].into_iter().flat_map(|row| [Op::MostLikely { row }, Op::Rank { row }]))
         .chain(caches.into_iter().flat_map(|cache| {
@@ -248,6 +274,8 @@ pub fn all() -> impl Iterator<Item = Op> {
                 .chain(with_sinks(cache))
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
+        .chain(streams())
+        .chain(compressed())
         .chain(packings().flat_map(fused))
         .chain(packings().flat_map(chosen))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))

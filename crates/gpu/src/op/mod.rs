@@ -6,6 +6,8 @@ pub mod attention_wide;
 mod blocks;
 pub mod chosen;
 pub mod combine;
+pub mod compressed_attention;
+pub mod compressed_rows;
 pub mod convolution;
 pub mod delta;
 pub mod delta_channels;
@@ -28,9 +30,11 @@ pub mod plain;
 pub mod product;
 pub mod prompt;
 pub mod q8;
+pub mod rounded;
 pub mod router;
 pub mod router_scored;
 mod scales;
+pub mod streams;
 mod sums;
 pub mod tile;
 
@@ -136,6 +140,8 @@ pub enum Op {
     Sigmoid,
     /// `gate = gelu(gate) * up`
     GeGlu,
+    /// `gate = silu(gate) * up` of clamped numbers
+    Limited,
     /// `x *= factor`
     Scale,
     /// `x = cap tanh(x / cap)`
@@ -217,9 +223,40 @@ pub enum Op {
     RouterScored {
         /// The function of the logits.
         score: router_scored::Score,
-        /// Whether a bias moves the choice.
-        biased: bool,
+        /// What moves the choice.
+        moved: router_scored::Moved,
     },
+    /// Weights of residual streams, of their products with a site's matrix.
+    WeighStreams {
+        /// Whether they are weights of the input alone.
+        reads_alone: bool,
+    },
+    /// The sum of residual streams, or their mean.
+    CollapseStreams {
+        /// Which.
+        weighed: bool,
+    },
+    /// A row as each of the residual streams.
+    SpreadStreams,
+    /// Residual streams, mixed, with a row added to each.
+    MixStreams {
+        /// Streams.
+        count: u32,
+    },
+    /// Rotation of the ends of heads.
+    TurnHeads(compressed_rows::Turned),
+    /// Rows of a window of compressed attention.
+    StoreRows(rounded::Stored),
+    /// Compressed rows, or keys of their indexer.
+    PoolRows(rounded::Stored),
+    /// Values and gates of tokens whose row is not complete.
+    KeepGates,
+    /// Scores of compressed rows.
+    ScoreRows(rounded::Stored),
+    /// The compressed rows with the best scores.
+    ChooseRows,
+    /// Attention over a window and compressed rows.
+    AttendCompressed(rounded::Stored),
     /// Pairs of tokens and experts by expert.
     Group,
     /// The most likely token of rows of logits.
@@ -306,7 +343,7 @@ impl Op {
             }
             Self::DeltaDecays => delta_channels::source(),
             Self::Router { biased } => router::source(biased, form),
-            Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
+            Self::RouterScored { score, moved } => router_scored::source(score, moved, form),
             Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm { .. } => {
                 norm::source(self, form)
             }
@@ -314,9 +351,21 @@ impl Op {
             | Self::Sigmoid
             | Self::SwiGlu
             | Self::GeGlu
+            | Self::Limited
             | Self::Scale
             | Self::Cap
             | Self::WeighExperts => elementwise::source(self),
+            Self::WeighStreams { reads_alone } => streams::weigh(reads_alone, form),
+            Self::CollapseStreams { weighed } => streams::collapse(weighed),
+            Self::SpreadStreams => streams::spread(),
+            Self::MixStreams { count } => streams::mix(count),
+            Self::TurnHeads(turned) => compressed_rows::turn(turned, form),
+            Self::StoreRows(stored) => compressed_rows::store(stored),
+            Self::PoolRows(stored) => compressed_rows::pool(stored, form),
+            Self::KeepGates => compressed_rows::keep(),
+            Self::ScoreRows(stored) => compressed_attention::score(stored),
+            Self::ChooseRows => compressed_attention::choose(),
+            Self::AttendCompressed(stored) => compressed_attention::attend(stored),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),

@@ -41,7 +41,7 @@ pub(crate) fn in_text(text: &str) -> Vec<String> {
 /// All breaches of a kernel.
 pub(crate) fn breaches(kernel: &Translated) -> Vec<String> {
     let mut found = in_text(&kernel.metal[0]);
-    if kernel.op == Op::Group {
+    if matches!(kernel.op, Op::Group | Op::ChooseRows) {
         // It counts by them, and a count does not depend on their order; places come from ranks.
         found.retain(|breach| !breach.starts_with("\"atomic\""));
     }

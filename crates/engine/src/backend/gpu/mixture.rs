@@ -180,7 +180,7 @@ impl GpuBackend {
             }
             None if let Some(of) = scored(&moe.router) => {
                 let shape = router::Chosen { tokens, experts: moe.experts, k };
-                let from = (logits, added);
+                let from = (logits, added.into());
                 router_scored::launch(gpu, of, from, &slots.slabs, choice, shape)?;
             }
             None => {

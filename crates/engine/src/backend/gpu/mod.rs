@@ -9,12 +9,14 @@
 //! Operations cannot fail; a failed launch is remembered and reported by the next operation that can.
 
 mod attend;
+mod compressed;
 mod constants;
 mod dense;
 mod draw;
 mod experts;
 mod fuse;
 mod fused;
+mod given;
 mod latent;
 mod load;
 mod mixture;
@@ -27,10 +29,11 @@ mod running;
 mod slots;
 mod speed;
 mod step;
+mod streams;
 
 use std::sync::Arc;
 
-use gpu::op::{elementwise, embedding, product};
+use gpu::op::{elementwise, product};
 pub use gpu::{
     Adapter, DriverOptions, Gpu, GpuError, Handle, Import, Kind, MemoryClass, Wait, adapters,
     check, choose,
@@ -39,12 +42,14 @@ use gpu::{Buffer, Trunk};
 use store::LayerId;
 use store::cache::{Phase, StoreCounters};
 
+use self::compressed::CompressedBuffers;
 use self::constants::Constants;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
 use self::fuse::{Facts, Launch, Shape, prepare};
+use self::given::GivenTables;
 use self::latent::LatentBuffers;
 use self::places::Places;
 use self::prefetch::Prefetch;
@@ -56,6 +61,7 @@ pub use self::requirements::{
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
+use self::streams::StreamBuffers;
 use super::prepared::Prepared;
 use super::{
     Backend, BatchRules, Cancel, Incoming, LayerBorder, Purpose, Ranking, Register, Run,
@@ -95,6 +101,9 @@ pub struct GpuBackend {
     registers: Vec<Buffer>,
     mixture: MixtureBuffers,
     latent: LatentBuffers,
+    streams: StreamBuffers,
+    compressed: CompressedBuffers,
+    given: GivenTables,
     constants: Constants,
     /// Angles and frequencies of layers with a window, where they have others.
     windowed: Option<(Buffer, Vec<f32>)>,
@@ -166,18 +175,19 @@ impl GpuBackend {
 
     /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
     fn tell_batch(&mut self) -> Result<(), GpuError> {
-        let positions = self.spans.iter().flat_map(|span| span.position..span.end());
-        let positions = positions.map(|position| position as u32);
-        let turned = |frequencies: &[f32], magnitude: f32| {
-            let mut angles = Vec::with_capacity(2 * self.tokens * frequencies.len());
-            for position in positions.clone() {
+        let positions: Vec<usize> =
+            self.spans.iter().flat_map(|span| span.position..span.end()).collect();
+        let turned_at = |positions: &[usize], frequencies: &[f32], magnitude: f32| {
+            let mut angles = Vec::with_capacity(2 * positions.len() * frequencies.len());
+            for &position in positions {
                 for frequency in frequencies {
-                    let angle = f64::from(position as f32 * frequency);
+                    let angle = f64::from(position as u32 as f32 * frequency);
                     angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
                 }
             }
             angles
         };
+        let turned = |frequencies: &[f32], magnitude| turned_at(&positions, frequencies, magnitude);
         let angles = turned(&self.frequencies, self.config.attention.rope.magnitude());
         let windowed = match (&self.windowed, &self.config.windowed) {
             (Some((to, frequencies)), Some(it)) => {
@@ -187,6 +197,7 @@ impl GpuBackend {
         };
         let gpu = &mut self.residency.device_mut().gpu;
         gpu.write_words(&self.token_ids, 0, &self.ids)?;
+        self.compressed.tell(gpu, &positions, &turned_at)?;
         if let Some((to, angles)) = windowed {
             gpu.write_floats(to, 0, &angles)?;
         }
@@ -256,7 +267,7 @@ impl SequenceDevice for GpuBackend {
     fn suspend(&mut self) -> Option<Suspended> {
         let mut residual = Vec::new();
         if self.at_work {
-            let count = self.tokens * self.config.hidden;
+            let count = self.tokens * self.config.streams() * self.config.hidden;
             let from = &self.registers[Register::Residual as usize];
             residual = self.residency.device_mut().gpu.read_floats(from, 0, count).ok()?;
         }
@@ -332,19 +343,13 @@ impl Backend for GpuBackend {
     fn embed(&mut self, table: MatrixId) {
         self.at_work = true;
         self.attempt(|this| {
-            let table = this.trunk.matrix(table.index());
-            let residual = &this.registers[Register::Residual as usize];
-            embedding::launch(
-                &mut this.residency.device_mut().gpu,
-                table,
-                &this.token_ids,
-                residual,
-                this.tokens,
-            )?;
-            let Some(factor) = &this.constants.embedding_scale else { return Ok(()) };
-            let (count, gpu) =
-                (this.tokens * this.config.hidden, &mut this.residency.device_mut().gpu);
-            elementwise::launch_scale(gpu, factor, residual, count)
+            this.launch_embed(table)?;
+            if let Some(factor) = &this.constants.embedding_scale {
+                let (count, rows) = (this.tokens * this.config.hidden, this.stream_rows().clone());
+                let gpu = &mut this.residency.device_mut().gpu;
+                elementwise::launch_scale(gpu, factor, &rows, count)?;
+            }
+            this.spread()
         });
     }
 
@@ -390,7 +395,8 @@ impl LayerBorder for GpuBackend {
     fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
         self.settle()?;
         let residual = self.registers[Register::Residual as usize].clone();
-        let bytes = 4 * (self.tokens * self.config.hidden) as u64;
+        let values = self.tokens * self.config.streams() * self.config.hidden;
+        let bytes = 4 * values as u64;
         let bytes = self.finish(&mut |_| Ok(()), &[(&residual, 0, bytes)])?;
         to.clear();
         to.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
@@ -401,7 +407,8 @@ impl LayerBorder for GpuBackend {
     /// Before anything of the batch is recorded: what is recorded ahead begins behind it.
     fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
         let from = from.values()?;
-        assert_eq!(from.len(), self.tokens * self.config.hidden, "stages have the same batch");
+        let values = self.tokens * self.config.streams() * self.config.hidden;
+        assert_eq!(from.len(), values, "stages have the same batch");
         self.at_work = true;
         let to = &self.registers[Register::Residual as usize];
         let gpu = &mut self.residency.device_mut().gpu;

@@ -23,6 +23,8 @@ struct Place {
     states: Vec<Sides>,
     /// By layer with a window: keys, values.
     windows: Vec<Sides>,
+    /// State and pages of compressed attention, in models that have it.
+    compressed: Vec<Sides>,
 }
 
 /// Buffers of all sequences.
@@ -45,6 +47,7 @@ impl Places {
             (0..count).map(pair).collect::<Result<Vec<Sides>, EngineError>>()
         };
         let recurrent = ["recurrent state", "convolution tail"];
+        let (rows, of_rows) = (["state of rows", "compressed rows"], sizes.compressed_bytes());
         let mut places = Vec::with_capacity(options.sequences);
         for _ in 0..options.sequences {
             let (caches, states) = (layout.count(Kept::Paged), layout.count(Kept::State));
@@ -52,6 +55,7 @@ impl Places {
                 caches: pairs(caches, ["keys of a context"; 2], sizes.sides_bytes())?,
                 states: pairs(states, recurrent, sizes.recurrent_bytes())?,
                 windows: Vec::new(),
+                compressed: pairs(sizes.compressed_places(), rows, of_rows)?,
             });
         }
         let mut run = None;
@@ -87,9 +91,19 @@ impl Places {
         &self.places[sequence.place()].windows[self.layout.index(layer)]
     }
 
+    /// State and pages of compressed attention.
+    pub(super) fn compressed(&self, sequence: SequenceId) -> &Sides {
+        &self.places[sequence.place()].compressed[0]
+    }
+
     /// Keys and values of a prompt's run in a layer with a window, and of the window before it.
     pub(super) fn run(&self) -> &Sides {
         self.run.as_ref().expect("a layout with windows has a buffer for runs")
+    }
+
+    /// What sequences carry.
+    pub(super) fn layout(&self) -> &SequenceLayout {
+        &self.layout
     }
 
     /// What sequences are copied through.
@@ -104,13 +118,9 @@ impl Places {
             Memory::Tail(index) => (&place.states[index], 1),
             Memory::Rows { layer, side } => (&place.caches[layer], side),
             Memory::Window { layer, side } => (&place.windows[layer], side),
-            Memory::Compressed
-            | Memory::Side
-            | Memory::Ring(_)
-            | Memory::Pages
-            | Memory::IndexPages => {
-                unreachable!("models with {:?} are refused", region.memory)
-            }
+            Memory::Compressed => (&place.compressed[0], 0),
+            Memory::Pages => (&place.compressed[0], 1),
+            memory => unreachable!("models with {memory:?} are refused"),
         };
         if side == 0 { first } else { second }
     }

@@ -6,6 +6,7 @@
 mod ahead;
 mod budget;
 mod bytes;
+mod compressed;
 mod draws;
 mod in_place;
 mod launches;
@@ -75,7 +76,12 @@ fn all_logits(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
 
 /// The words of a tensor of the case's reference.
 fn tensor(case: &str, name: &str) -> Vec<[u8; 4]> {
-    let file = std::fs::read(folder(case).join("reference.safetensors")).unwrap();
+    tensor_of(case, "reference.safetensors", name)
+}
+
+/// The words of a tensor of one of the case's files.
+fn tensor_of(case: &str, file: &str, name: &str) -> Vec<[u8; 4]> {
+    let file = std::fs::read(folder(case).join(file)).unwrap();
     let (length, rest) = file.split_at(8);
     let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
     let (header, data) = rest.split_at(length);

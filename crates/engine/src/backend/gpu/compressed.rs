@@ -5,6 +5,7 @@
 //! a time. Nothing of a token depends on which others go with it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gpu::op::attention::Run;
 use gpu::op::compressed_attention::{self, Scored, Seen};
@@ -18,7 +19,8 @@ use kernels::KvType;
 use store::LayerId;
 
 use super::places::Sides;
-use super::{GpuBackend, GpuOptions, Register};
+use super::requirements::Sizes;
+use super::{GpuBackend, GpuOptions, Register, turned_at};
 use crate::EngineError;
 use crate::backend::PAGE_TOKENS;
 use crate::model::compressed_attention::{
@@ -101,14 +103,16 @@ pub(super) struct CompressedBuffers {
     frequencies: Vec<f32>,
     magnitude: f32,
     ratios: Vec<usize>,
+    layout: Arc<SequenceLayout>,
 }
 
 impl CompressedBuffers {
     pub(super) fn new(
         gpu: &mut Gpu,
         config: &ModelConfig,
-        [angles, span, scores, chosen]: [usize; 4],
+        sizes: &Sizes,
     ) -> Result<Self, EngineError> {
+        let [angles, span, scores, chosen] = sizes.compressed;
         let mut numbers = |count: usize| gpu.buffer("compressed attention", 4 * count as u64);
         let rope = config.compressed.as_ref().map(|shape| &shape.rope);
         Ok(Self {
@@ -119,23 +123,19 @@ impl CompressedBuffers {
             frequencies: rope.map_or(Vec::new(), |rope| rope.inverse_frequencies()),
             magnitude: rope.map_or(1.0, |rope| rope.magnitude()),
             ratios: ratios(config),
+            layout: Arc::clone(&sizes.layout),
         })
     }
 
-    /// A batch begins whose tokens have these positions. `turned` gives the angles of some.
-    pub(super) fn tell(
-        &self,
-        gpu: &mut Gpu,
-        positions: &[usize],
-        turned: &dyn Fn(&[usize], &[f32], f32) -> Vec<f32>,
-    ) -> Result<(), GpuError> {
+    /// A batch begins whose tokens have these positions.
+    pub(super) fn tell(&self, gpu: &mut Gpu, positions: &[usize]) -> Result<(), GpuError> {
         if self.frequencies.is_empty() {
             return Ok(());
         }
         let firsts = |ratio: usize| positions.iter().map(move |at| at / ratio * ratio);
         let all = std::iter::once(1).chain(self.ratios.iter().copied());
         let all: Vec<usize> = all.flat_map(firsts).collect();
-        gpu.write_floats(&self.angles, 0, &turned(&all, &self.frequencies, self.magnitude))
+        gpu.write_floats(&self.angles, 0, &turned_at(&all, &self.frequencies, self.magnitude))
     }
 
     fn section(&self, number: usize, tokens: usize) -> Angles<'_> {
@@ -378,7 +378,7 @@ impl GpuBackend {
         let of = Layer {
             config: &self.config,
             shape,
-            layout: self.places.layout().compressed(),
+            layout: self.compressed.layout.compressed(),
             kv_type: self.options.kv_type,
             registers: &self.registers,
             vectors: &self.vectors,

@@ -88,7 +88,7 @@ impl GpuBackend {
         let constants = Constants::new(&mut gpu, &config)?;
         let latent = LatentBuffers::new(&mut gpu, sizes.latent)?;
         let streams = StreamBuffers::new(&mut gpu, sizes.streams)?;
-        let compressed = CompressedBuffers::new(&mut gpu, &config, sizes.compressed)?;
+        let compressed = CompressedBuffers::new(&mut gpu, &config, &sizes)?;
         let given = GivenTables::load(&mut gpu, catalog)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;

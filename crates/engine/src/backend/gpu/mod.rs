@@ -85,6 +85,18 @@ pub fn most_slots(adapter: &Adapter, slot_bytes: usize) -> usize {
 /// Most tokens of a batch: devices count workgroups in 16 bits.
 pub const BATCH_LIMIT: usize = 32768;
 
+/// Cosine and sine of each pair's angle at these positions, as exact as the processor's.
+fn turned_at(positions: &[usize], frequencies: &[f32], magnitude: f32) -> Vec<f32> {
+    let mut angles = Vec::with_capacity(2 * positions.len() * frequencies.len());
+    for &position in positions {
+        for frequency in frequencies {
+            let angle = f64::from(position as u32 as f32 * frequency);
+            angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
+        }
+    }
+    angles
+}
+
 /// Runs models on a GPU.
 pub struct GpuBackend {
     config: ModelConfig,
@@ -173,20 +185,10 @@ impl GpuBackend {
         EngineError::NotFinite { position }
     }
 
-    /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
+    /// The batch's tokens, and the angles of their positions.
     fn tell_batch(&mut self) -> Result<(), GpuError> {
         let positions: Vec<usize> =
             self.spans.iter().flat_map(|span| span.position..span.end()).collect();
-        let turned_at = |positions: &[usize], frequencies: &[f32], magnitude: f32| {
-            let mut angles = Vec::with_capacity(2 * positions.len() * frequencies.len());
-            for &position in positions {
-                for frequency in frequencies {
-                    let angle = f64::from(position as u32 as f32 * frequency);
-                    angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
-                }
-            }
-            angles
-        };
         let turned = |frequencies: &[f32], magnitude| turned_at(&positions, frequencies, magnitude);
         let angles = turned(&self.frequencies, self.config.attention.rope.magnitude());
         let windowed = match (&self.windowed, &self.config.windowed) {
@@ -197,7 +199,7 @@ impl GpuBackend {
         };
         let gpu = &mut self.residency.device_mut().gpu;
         gpu.write_words(&self.token_ids, 0, &self.ids)?;
-        self.compressed.tell(gpu, &positions, &turned_at)?;
+        self.compressed.tell(gpu, &positions)?;
         if let Some((to, angles)) = windowed {
             gpu.write_floats(to, 0, &angles)?;
         }

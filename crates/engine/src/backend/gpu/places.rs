@@ -48,24 +48,19 @@ impl Places {
         };
         let recurrent = ["recurrent state", "convolution tail"];
         let (rows, of_rows) = (["state of rows", "compressed rows"], sizes.compressed_bytes());
+        let (count, window) = (|kept| layout.count(kept), layout.window_place_bytes() as u64);
         let mut places = Vec::with_capacity(options.sequences);
         for _ in 0..options.sequences {
-            let (caches, states) = (layout.count(Kept::Paged), layout.count(Kept::State));
             places.push(Place {
-                caches: pairs(caches, ["keys of a context"; 2], sizes.sides_bytes())?,
-                states: pairs(states, recurrent, sizes.recurrent_bytes())?,
-                windows: Vec::new(),
+                caches: pairs(count(Kept::Paged), ["keys of a context"; 2], sizes.sides_bytes())?,
+                states: pairs(count(Kept::State), recurrent, sizes.recurrent_bytes())?,
+                windows: pairs(count(Kept::Window), ["keys of a window"; 2], [window; 2])?,
                 compressed: pairs(sizes.compressed_places(), rows, of_rows)?,
             });
         }
-        let mut run = None;
-        if let Some(windows) = &sizes.windows {
-            let bytes = [layout.window_place_bytes() as u64; 2];
-            for place in &mut places {
-                place.windows = pairs(layout.count(Kept::Window), ["keys of a window"; 2], bytes)?;
-            }
-            run = pairs(1, ["keys of a run"; 2], [windows.run_bytes() as u64; 2])?.pop();
-        }
+        let run = sizes.windows.map(|windows| [windows.run_bytes() as u64; 2]);
+        let run = run.map(|bytes| pairs(1, ["keys of a run"; 2], bytes)).transpose()?;
+        let run = run.and_then(|mut run| run.pop());
         Ok(Self { layout, places, run })
     }
 
@@ -99,11 +94,6 @@ impl Places {
     /// Keys and values of a prompt's run in a layer with a window, and of the window before it.
     pub(super) fn run(&self) -> &Sides {
         self.run.as_ref().expect("a layout with windows has a buffer for runs")
-    }
-
-    /// What sequences carry.
-    pub(super) fn layout(&self) -> &SequenceLayout {
-        &self.layout
     }
 
     /// What sequences are copied through.

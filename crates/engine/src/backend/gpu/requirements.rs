@@ -325,6 +325,13 @@ impl GpuRequirements {
         Self { weights, key_values, recurrent, activations, staging }
     }
 
+    /// A page and a state of a snapshot, in the process's memory.
+    pub fn snapshot_bytes(config: &ModelConfig, kv_type: KvType) -> [u64; 2] {
+        let layers = 0..config.layers.len();
+        let layout = SequenceLayout::of_layers(config, &layers, kv_type, RowForm::Words);
+        [layout.page_bytes(), layout.state_bytes()].map(|bytes| bytes as u64)
+    }
+
     /// All of it.
     pub fn total(&self) -> u64 {
         self.weights + self.key_values + self.recurrent + self.activations + self.staging

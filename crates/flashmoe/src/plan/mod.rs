@@ -264,7 +264,7 @@ impl Plan {
             )?;
             backend.batch_tokens = chunk.unwrap_or(backend.batch_tokens);
         }
-        let snapshots = snapshot_bytes(&config, &backend, devices.first());
+        let snapshots = device::snapshot_bytes(&config, &backend, devices.first());
         let requests = RequestPlan::of(seats, budget, &backend);
         let mut parts = match devices.is_empty() {
             true => floor::parts(&config, &backend, constant),
@@ -434,19 +434,6 @@ fn snapshot_pages(config: &ModelConfig, options: &CpuOptions, budget: u64) -> us
     let page = Requirements::key_value_bytes_per_token(config, options) * PAGE_TOKENS as u64;
     let share = (budget as f64 * PAGES_SHARE) as u64 / page.max(1);
     (options.sequences * context).min(share as usize).max(context)
-}
-
-/// Bytes of all snapshots' pages and states in the process's memory; of a GPU those that its places have.
-fn snapshot_bytes(config: &ModelConfig, options: &CpuOptions, device: Option<&DevicePlan>) -> u64 {
-    let pages = device.map_or(0, |device| device.options.snapshot_pages as u64);
-    let [page, state] = match device.and_then(|device| device.portable.as_ref()) {
-        Some(_) => gpu::GpuRequirements::snapshot_bytes(config, options.kv_type),
-        None => {
-            let row = Requirements::key_value_bytes_per_token(config, options);
-            [row * PAGE_TOKENS as u64, Requirements::snapshot_bytes(config, options)]
-        }
-    };
-    pages * page + options.snapshots as u64 * state
 }
 
 /// The process's memory: as asked, else a share of what the machine or its control group has.

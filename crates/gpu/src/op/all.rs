@@ -9,7 +9,6 @@ use kernels::format::{BlockFormat, FloatType, GlobalScale, ScaleType};
 use super::Op;
 use super::attention::Cache;
 use super::combine::Always;
-use super::compressed_rows::Turned;
 use super::convolution::TAPS_LIMIT;
 use super::delta::{self, KEY_DIM_LIMIT};
 use super::experts::{self, Between, Half};
@@ -192,23 +191,25 @@ fn deltas(key_dim: u32) -> impl Iterator<Item = Op> {
 
 /// Residual streams.
 fn streams() -> impl Iterator<Item = Op> {
+    use super::streams::Kernel;
     let both = [false, true].into_iter();
-    let weigh = both.clone().map(|reads_alone| Op::WeighStreams { reads_alone });
-    let collapse = both.map(|weighed| Op::CollapseStreams { weighed });
-    let mix = (1..=STREAMS_LIMIT as u32).map(|count| Op::MixStreams { count });
-    weigh.chain(collapse).chain([Op::SpreadStreams]).chain(mix)
+    let weigh = both.clone().map(|reads_alone| Kernel::Weigh { reads_alone });
+    let collapse = both.map(|weighed| Kernel::Collapse { weighed });
+    let mix = (1..=STREAMS_LIMIT as u32).map(|count| Kernel::Mix { count });
+    weigh.chain(collapse).chain([Kernel::Spread]).chain(mix).map(Op::Streams)
 }
 
 /// Compressed attention.
 fn compressed() -> impl Iterator<Item = Op> {
-    let rows = |stored| [Op::StoreRows(stored), Op::AttendCompressed(stored)];
-    Turned::ALL
-        .into_iter()
-        .map(Op::TurnHeads)
-        .chain(Stored::ROWS.into_iter().flat_map(rows))
-        .chain(Stored::ALL.into_iter().map(Op::PoolRows))
-        .chain(Stored::KEYS.into_iter().map(Op::ScoreRows))
-        .chain([Op::KeepGates, Op::ChooseRows])
+    use super::compressed_attention::Kernel as Attention;
+    use super::compressed_rows::{Kernel, Turned};
+    let turn = Turned::ALL.into_iter().map(Kernel::Turn);
+    let store = Stored::ROWS.into_iter().map(Kernel::Store);
+    let pool = Stored::ALL.into_iter().map(Kernel::Pool);
+    let rows = turn.chain(store).chain(pool).chain([Kernel::Keep]).map(Op::CompressedRows);
+    let attend = Stored::ROWS.into_iter().map(Attention::Attend);
+    let score = Stored::KEYS.into_iter().map(Attention::Score);
+    rows.chain(attend.chain(score).chain([Attention::Choose]).map(Op::Compressed))
 }
 
 /// Whether [`all`] has a kernel. They are counted out once: doing it for each kernel that a device compiles took four

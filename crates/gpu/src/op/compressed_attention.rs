@@ -1,8 +1,9 @@
 //! The choice of compressed rows, and attention over a window and the rows chosen. One row is key and value of all
 //! heads.
 //!
-//! A workgroup computes one query head of one token, as [`super::attention_wide`] does: rows in blocks of 64, the window
-//! first, then compressed rows in their order. Which they are follows from the token's position and its scores alone.
+//! A workgroup computes one query head of one token, as [`super::attention_wide`] does: rows in blocks of 64, the
+//! window first, then compressed rows in their order. Which they are follows from the token's position and its scores
+//! alone.
 
 use super::Op;
 use super::attention::Run;
@@ -37,7 +38,26 @@ pub struct Scored<'a> {
     pub chosen: &'a Buffer,
 }
 
-pub(crate) fn score(stored: Stored) -> (Source, String) {
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Scores of compressed rows.
+    Score(Stored),
+    /// The rows with the best scores.
+    Choose,
+    /// Attention over a window and compressed rows.
+    Attend(Stored),
+}
+
+pub(crate) fn source(kernel: Kernel) -> (Source, String) {
+    match kernel {
+        Kernel::Score(stored) => score(stored),
+        Kernel::Choose => choose(),
+        Kernel::Attend(stored) => attend(stored),
+    }
+}
+
+fn score(stored: Stored) -> (Source, String) {
     let source = Source::new()
         .read("query", "f32")
         .read("factors", "f32")
@@ -86,7 +106,7 @@ pub(crate) fn score(stored: Stored) -> (Source, String) {
     (source, body.to_owned())
 }
 
-pub(crate) fn choose() -> (Source, String) {
+fn choose() -> (Source, String) {
     let source = Source::new()
         .read("scores", "f32")
         .write("chosen", "u32")
@@ -180,10 +200,10 @@ pub fn launch_choose(gpu: &mut Gpu, of: Scored<'_>, run: Run) -> Result<(), GpuE
     let parameters: Vec<_> = sizes.into_iter().chain(places).map(|size| size as u32).collect();
     let spans = [of.query, of.factors, to.pages, of.scores].map(Buffer::all);
     let groups = [(visible as u32).div_ceil(SCORED), run.tokens as u32, 1];
-    gpu.dispatch(Op::ScoreRows(rows.stored), &spans, &parameters, groups)?;
+    gpu.dispatch(Op::Compressed(Kernel::Score(rows.stored)), &spans, &parameters, groups)?;
     let sizes = [run.first, run.position, ratio, top, stride].map(|size| size as u32);
     let spans = [of.scores, of.chosen].map(Buffer::all);
-    gpu.dispatch(Op::ChooseRows, &spans, &sizes, [run.tokens as u32, 1, 1])
+    gpu.dispatch(Op::Compressed(Kernel::Choose), &spans, &sizes, [run.tokens as u32, 1, 1])
 }
 
 /// What the tokens of a run attend to.
@@ -201,7 +221,7 @@ pub struct Seen<'a> {
     pub sinks: &'a Buffer,
 }
 
-pub(crate) fn attend(stored: Stored) -> (Source, String) {
+fn attend(stored: Stored) -> (Source, String) {
     let source = Source::new()
         .read("query", "f32")
         .read("span", "u32")
@@ -341,5 +361,5 @@ pub fn launch_attend(
     let span = span.unwrap_or(ring.buffer);
     let spans = [query, span, ring.buffer, to.pages, chosen, sinks, y].map(Buffer::all);
     let groups = [heads as u32, run.tokens as u32, 1];
-    gpu.dispatch(Op::AttendCompressed(stored), &spans, &parameters, groups)
+    gpu.dispatch(Op::Compressed(Kernel::Attend(stored)), &spans, &parameters, groups)
 }

@@ -1,5 +1,5 @@
-//! Rows of compressed attention: heads whose last values are rotated in pairs of neighbours, rows of a window, rows that
-//! stand for several tokens, and what a sequence keeps of tokens whose row is not complete.
+//! Rows of compressed attention: heads whose last values are rotated in pairs of neighbours, rows of a window, rows
+//! that stand for several tokens, and what a sequence keeps of tokens whose row is not complete.
 //!
 //! What a row holds follows from absolute positions alone, so neither chunks nor batches change a bit.
 
@@ -55,7 +55,29 @@ impl Turned {
     pub const ALL: [Self; 3] = [Self::Alone, Self::Normed, Self::Rounded];
 }
 
-pub(crate) fn turn(turned: Turned, form: Form) -> (Source, String) {
+/// What is computed of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// The rotation of ends of heads.
+    Turn(Turned),
+    /// Rows of a window.
+    Store(Stored),
+    /// Compressed rows, or keys of their indexer.
+    Pool(Stored),
+    /// Values and gates of tokens whose row is not complete.
+    Keep,
+}
+
+pub(crate) fn source(kernel: Kernel, form: Form) -> (Source, String) {
+    match kernel {
+        Kernel::Turn(turned) => turn(turned, form),
+        Kernel::Store(stored) => store(stored),
+        Kernel::Pool(stored) => pool(stored, form),
+        Kernel::Keep => keep(),
+    }
+}
+
+fn turn(turned: Turned, form: Form) -> (Source, String) {
     let source = Source::new().read("angles", "f32");
     let source = match turned {
         Turned::Normed => source.read("weight", "f32"),
@@ -173,7 +195,12 @@ pub fn launch_turn(
     let sizes = [heads, dim, angles.pairs, angles.first].map(|size| size as u32);
     let bits = [direction, epsilon, factor].map(f32::to_bits);
     let parameters = [&sizes[..], &bits].concat();
-    gpu.dispatch(Op::TurnHeads(turned), &spans, &parameters, [heads as u32, tokens as u32, 1])
+    gpu.dispatch(
+        Op::CompressedRows(Kernel::Turn(turned)),
+        &spans,
+        &parameters,
+        [heads as u32, tokens as u32, 1],
+    )
 }
 
 /// What the transform of keys multiplies by.
@@ -208,7 +235,7 @@ pub struct PageRows<'a> {
     pub rows: usize,
 }
 
-pub(crate) fn store(stored: Stored) -> (Source, String) {
+fn store(stored: Stored) -> (Source, String) {
     let source = Source::new()
         .read("keys", "f32")
         .write("to", "u32")
@@ -255,7 +282,12 @@ pub fn launch_store(
     let sizes = [run.first, run.position, ring.rows, ring.base, dim, plain, words];
     let spans = [keys.all(), ring.buffer.all()];
     let groups = [run.tokens as u32, 1, 1];
-    gpu.dispatch(Op::StoreRows(stored), &spans, &sizes.map(|size| size as u32), groups)
+    gpu.dispatch(
+        Op::CompressedRows(Kernel::Store(stored)),
+        &spans,
+        &sizes.map(|size| size as u32),
+        groups,
+    )
 }
 
 /// Values and gates that a compressor's matrices gave the tokens of a batch, and those of earlier tokens that a
@@ -302,7 +334,7 @@ fn value_at(q: u32, at: u32) -> f32 {
 }
 ";
 
-pub(crate) fn pool(stored: Stored, form: Form) -> (Source, String) {
+fn pool(stored: Stored, form: Form) -> (Source, String) {
     let source = Source::new()
         .read("values", "f32")
         .read("gates", "f32")
@@ -359,17 +391,30 @@ pub(crate) fn pool(stored: Stored, form: Form) -> (Source, String) {
     (source, body)
 }
 
+/// What becomes of a pooled row.
+#[derive(Clone, Copy)]
+pub struct Made<'a> {
+    /// Weight of its norm, `[dim]`.
+    pub norm: &'a Buffer,
+    /// Added to its mean square.
+    pub epsilon: f32,
+    /// Of the first position of each token's row.
+    pub angles: Angles<'a>,
+    /// How it is stored.
+    pub rows: StoredRows,
+    /// Where.
+    pub to: PageRows<'a>,
+}
+
 /// Makes the compressed rows that a run completes: of each dimension a sum weighed by a softmax over gates, then norm
-/// and rotation, by the angles of each token's row's first position.
+/// and rotation.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch_pool(
     gpu: &mut Gpu,
     of: Pooled<'_>,
-    (norm, epsilon): (&Buffer, f32),
-    angles: Angles<'_>,
-    (rows, to): (StoredRows, PageRows<'_>),
+    Made { norm, epsilon, angles, rows, to }: Made<'_>,
     run: Run,
 ) -> Result<(), GpuError> {
     let StoredRows { stored, dim, plain, words } = rows;
@@ -383,10 +428,10 @@ pub fn launch_pool(
         [of.values, of.gates, of.added, norm, angles.buffer, of.state, to.pages].map(Buffer::all);
     // One at least: a step's launches are the same whether it completes a row.
     let rows = ((run.position + run.tokens) / of.ratio - run.position / of.ratio).max(1);
-    gpu.dispatch(Op::PoolRows(stored), &spans, &parameters, [rows as u32, 1, 1])
+    gpu.dispatch(Op::CompressedRows(Kernel::Pool(stored)), &spans, &parameters, [rows as u32, 1, 1])
 }
 
-pub(crate) fn keep() -> (Source, String) {
+fn keep() -> (Source, String) {
     let source = Source::new()
         .read("values", "f32")
         .read("gates", "f32")
@@ -416,5 +461,5 @@ pub fn launch_keep(gpu: &mut Gpu, of: Pooled<'_>, run: Run) -> Result<(), GpuErr
     let sizes = [first, position, of.ratio, of.kept(), of.width(), of.tail];
     let spans = [of.values, of.gates, of.added, of.state].map(Buffer::all);
     let groups = [(of.width() as u32).div_ceil(256), (run.tokens - left) as u32, 1];
-    gpu.dispatch(Op::KeepGates, &spans, &sizes.map(|size| size as u32), groups)
+    gpu.dispatch(Op::CompressedRows(Kernel::Keep), &spans, &sizes.map(|size| size as u32), groups)
 }

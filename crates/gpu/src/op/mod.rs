@@ -226,37 +226,12 @@ pub enum Op {
         /// What moves the choice.
         moved: router_scored::Moved,
     },
-    /// Weights of residual streams, of their products with a site's matrix.
-    WeighStreams {
-        /// Whether they are weights of the input alone.
-        reads_alone: bool,
-    },
-    /// The sum of residual streams, or their mean.
-    CollapseStreams {
-        /// Which.
-        weighed: bool,
-    },
-    /// A row as each of the residual streams.
-    SpreadStreams,
-    /// Residual streams, mixed, with a row added to each.
-    MixStreams {
-        /// Streams.
-        count: u32,
-    },
-    /// Rotation of the ends of heads.
-    TurnHeads(compressed_rows::Turned),
-    /// Rows of a window of compressed attention.
-    StoreRows(rounded::Stored),
-    /// Compressed rows, or keys of their indexer.
-    PoolRows(rounded::Stored),
-    /// Values and gates of tokens whose row is not complete.
-    KeepGates,
-    /// Scores of compressed rows.
-    ScoreRows(rounded::Stored),
-    /// The compressed rows with the best scores.
-    ChooseRows,
-    /// Attention over a window and compressed rows.
-    AttendCompressed(rounded::Stored),
+    /// Of residual streams.
+    Streams(streams::Kernel),
+    /// Of rows of compressed attention.
+    CompressedRows(compressed_rows::Kernel),
+    /// Of the choice of compressed rows, and of attention over them.
+    Compressed(compressed_attention::Kernel),
     /// Pairs of tokens and experts by expert.
     Group,
     /// The most likely token of rows of logits.
@@ -297,7 +272,17 @@ impl Op {
 
     /// The declarations and the whole text.
     pub(crate) fn source(self, form: Form) -> (Source, String) {
-        let (source, body) = match self {
+        let (source, body) = self.body(form);
+        let (source, body) = self.behind_flag(source, body);
+        // Those that run behind a flag have looked already.
+        let body = body.replace(STOP_HERE, "");
+        let text = source.text(&body);
+        (source, text)
+    }
+
+    /// The declarations but for the flag's, and what is computed.
+    fn body(self, form: Form) -> (Source, String) {
+        match self {
             Self::Product(spec) => product::source(spec, form),
             Self::HeadProduct(spec) => head_product::source(spec, form),
             Self::Experts(spec) => experts::source(spec, form),
@@ -355,26 +340,13 @@ impl Op {
             | Self::Scale
             | Self::Cap
             | Self::WeighExperts => elementwise::source(self),
-            Self::WeighStreams { reads_alone } => streams::weigh(reads_alone, form),
-            Self::CollapseStreams { weighed } => streams::collapse(weighed),
-            Self::SpreadStreams => streams::spread(),
-            Self::MixStreams { count } => streams::mix(count),
-            Self::TurnHeads(turned) => compressed_rows::turn(turned, form),
-            Self::StoreRows(stored) => compressed_rows::store(stored),
-            Self::PoolRows(stored) => compressed_rows::pool(stored, form),
-            Self::KeepGates => compressed_rows::keep(),
-            Self::ScoreRows(stored) => compressed_attention::score(stored),
-            Self::ChooseRows => compressed_attention::choose(),
-            Self::AttendCompressed(stored) => compressed_attention::attend(stored),
+            Self::Streams(kernel) => streams::source(kernel, form),
+            Self::CompressedRows(kernel) => compressed_rows::source(kernel, form),
+            Self::Compressed(kernel) => compressed_attention::source(kernel),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),
-        };
-        let (source, body) = self.behind_flag(source, body);
-        // Those that run behind a flag have looked already.
-        let body = body.replace(STOP_HERE, "");
-        let text = source.text(&body);
-        (source, text)
+        }
     }
 
     /// Whether it runs only where matrices of f16 are multiplied ([`crate::Adapter::matrices`]).

@@ -1,8 +1,8 @@
 //! The choice of experts by scores that a bias moves for the choice alone, within the groups whose experts score most.
 //!
-//! As [`super::router`], with these differences: scores are sigmoids, roots of softplus or a softmax, weights are scores
-//! without the bias, and of a token's groups of experts only those stay whose two best together score most. Where a
-//! table gives each token its experts, only those are eligible.
+//! As [`super::router`], with these differences: scores are sigmoids, roots of softplus or a softmax, weights are
+//! scores without the bias, and of a token's groups of experts only those stay whose two best together score most.
+//! Where a table gives each token its experts, only those are eligible.
 
 use super::Op;
 use super::router::{self, BEGIN, Choice, Chosen, EXPERTS_LIMIT, PLACE, RANK, WRITE};

@@ -42,7 +42,38 @@ pub struct Site<'a> {
     pub norm_epsilon: f32,
 }
 
-pub(crate) fn weigh(reads_alone: bool, form: Form) -> (Source, String) {
+/// What is computed of residual streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    /// Weights, of the streams' products with a site's matrix.
+    Weigh {
+        /// Whether they are weights of the input alone.
+        reads_alone: bool,
+    },
+    /// Their sum, or their mean.
+    Collapse {
+        /// Which.
+        weighed: bool,
+    },
+    /// A row as each of them.
+    Spread,
+    /// All of them mixed, with a row added to each.
+    Mix {
+        /// Streams.
+        count: u32,
+    },
+}
+
+pub(crate) fn source(kernel: Kernel, form: Form) -> (Source, String) {
+    match kernel {
+        Kernel::Weigh { reads_alone } => weigh(reads_alone, form),
+        Kernel::Collapse { weighed } => collapse(weighed),
+        Kernel::Spread => spread(),
+        Kernel::Mix { count } => mix(count),
+    }
+}
+
+fn weigh(reads_alone: bool, form: Form) -> (Source, String) {
     let source = Source::new()
         .read("streams", "f32")
         .read("base", "f32")
@@ -131,11 +162,11 @@ pub fn launch_weigh(
     let bits = [site.epsilon, site.norm_epsilon].map(f32::to_bits);
     let parameters = [count as u32, hidden as u32, passes, bits[0], bits[1]];
     let spans = [values, site.base, site.scale, weights].map(Buffer::all);
-    let op = Op::WeighStreams { reads_alone: site.iterations.is_none() };
+    let op = Op::Streams(Kernel::Weigh { reads_alone: site.iterations.is_none() });
     gpu.dispatch(op, &spans, &parameters, [tokens as u32, 1, 1])
 }
 
-pub(crate) fn collapse(weighed: bool) -> (Source, String) {
+fn collapse(weighed: bool) -> (Source, String) {
     let source = Source::new().read("streams", "f32");
     let source = if weighed { source.read("weights", "f32") } else { source };
     let source = source.write("y", "f32").parameters(&["count", "hidden", "outputs"]);
@@ -173,11 +204,11 @@ pub fn launch_collapse(
     let mut spans = vec![streams.values.all()];
     spans.extend(weights.map(|(weights, _)| weights.all()));
     spans.push(y.all());
-    let op = Op::CollapseStreams { weighed: weights.is_some() };
+    let op = Op::Streams(Kernel::Collapse { weighed: weights.is_some() });
     gpu.dispatch(op, &spans, &streams.parameters(outputs), streams.groups())
 }
 
-pub(crate) fn spread() -> (Source, String) {
+fn spread() -> (Source, String) {
     let source = Source::new()
         .read("x", "f32")
         .write("streams", "f32")
@@ -198,10 +229,10 @@ pub(crate) fn spread() -> (Source, String) {
 /// The device failed.
 pub fn launch_spread(gpu: &mut Gpu, x: &Buffer, streams: Streams<'_>) -> Result<(), GpuError> {
     let spans = [x.all(), streams.values.all()];
-    gpu.dispatch(Op::SpreadStreams, &spans, &streams.parameters(0), streams.groups())
+    gpu.dispatch(Op::Streams(Kernel::Spread), &spans, &streams.parameters(0), streams.groups())
 }
 
-pub(crate) fn mix(count: u32) -> (Source, String) {
+fn mix(count: u32) -> (Source, String) {
     let source = Source::new()
         .read("weights", "f32")
         .read("x", "f32")
@@ -246,7 +277,12 @@ pub fn launch_mix(
     let count = streams.count;
     let spans = [weights, x, streams.values].map(Buffer::all);
     let parameters = streams.parameters(count * (count + 2));
-    gpu.dispatch(Op::MixStreams { count: count as u32 }, &spans, &parameters, streams.groups())
+    gpu.dispatch(
+        Op::Streams(Kernel::Mix { count: count as u32 }),
+        &spans,
+        &parameters,
+        streams.groups(),
+    )
 }
 
 impl Streams<'_> {

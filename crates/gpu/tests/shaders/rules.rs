@@ -1,6 +1,7 @@
 //! What the text of every kernel must keep to, whatever GPU it is for. Each rule names what it found.
 
 use gpu::op::Op;
+use gpu::op::compressed_attention::Kernel;
 
 use crate::translate::Translated;
 
@@ -41,7 +42,7 @@ pub(crate) fn in_text(text: &str) -> Vec<String> {
 /// All breaches of a kernel.
 pub(crate) fn breaches(kernel: &Translated) -> Vec<String> {
     let mut found = in_text(&kernel.metal[0]);
-    if matches!(kernel.op, Op::Group | Op::ChooseRows) {
+    if matches!(kernel.op, Op::Group | Op::Compressed(Kernel::Choose)) {
         // It counts by them, and a count does not depend on their order; places come from ranks.
         found.retain(|breach| !breach.starts_with("\"atomic\""));
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gpu::op::attention::Run;
 use gpu::op::compressed_attention::{self, Scored, Seen};
 use gpu::op::compressed_rows::{
-    self, Angles, Heads, KEY_LIMIT, PageRows, Pooled, ROW_LIMIT, RowRing, StoredRows, Turn,
+    self, Angles, Heads, KEY_LIMIT, Made, PageRows, Pooled, ROW_LIMIT, RowRing, StoredRows, Turn,
 };
 use gpu::op::head_product::{self, HeadRows, Rows};
 use gpu::op::rounded::Stored;
@@ -283,10 +283,11 @@ impl<'a> Layer<'a> {
     ) -> Result<(), GpuError> {
         let [values, gates] = from.map(|register| self.register(register));
         let added = &self.vectors[compressor.positions.index()];
-        let norm = (&self.vectors[compressor.norm.index()], self.config.rms_epsilon);
+        let norm = &self.vectors[compressor.norm.index()];
         let of = Pooled { values, gates, added, state, tail, ratio, overlap, dim };
         let angles = self.held.of_rows(ratio, self.tokens);
-        compressed_rows::launch_pool(gpu, of, norm, angles, to, run)?;
+        let (epsilon, (rows, to)) = (self.config.rms_epsilon, to);
+        compressed_rows::launch_pool(gpu, of, Made { norm, epsilon, angles, rows, to }, run)?;
         compressed_rows::launch_keep(gpu, of, run)
     }
 

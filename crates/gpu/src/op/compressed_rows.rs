@@ -39,7 +39,7 @@ fn turn(lid: u32, angle: u32, direction: f32) {
 }
 ";
 
-/// What becomes of heads besides their rotation.
+/// What becomes of heads in addition to their rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Turned {
     /// Nothing.

@@ -322,7 +322,7 @@ impl Pooled<'_> {
     }
 }
 
-/// Gates, with what their place adds, and values of a token at `q`, of which `at` is the half that the row takes.
+/// Gates, with what their place adds, and values of a token at `q`; `at` is the half that the row takes.
 const POOLED: &str = "
 fn gate_at(q: u32, at: u32) -> f32 {
     if q < p.position { return state[p.tail + (p.kept + q % p.kept) * p.width + at]; }

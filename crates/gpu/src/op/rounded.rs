@@ -52,7 +52,7 @@ fn pack(word: u32) -> u32 { return pack2x16float(vec2<f32>(row[2u * word], row[2
     }
 
     /// A function that reads two values of a row: `NAME(memory, start, half)` gives values `2 half` and `2 half + 1` of
-    /// the row that begins at word `start` of `memory`, of which `word_of(memory, at)` gives a word.
+    /// the row that begins at word `start` of `memory`; `word_of(memory, at)` gives a word of it.
     pub(super) fn loads(self, name: &str) -> String {
         let text = match self {
             Self::F32 => {

@@ -2,10 +2,10 @@
 // rows one stage of 64 after another, for up to 128 tokens; with few tokens it has little to multiply in each, and most
 // of the time is the wait for the next.
 //
-// A warp unpacks weights once for its tokens. Rows are the sixteens of a tensor core here and tokens its eights, so that
-// eight tokens need no padding. There are two forms: `few_rows`, where a warp walks over all columns of sixteen rows or
-// of 32, a chunk in shared memory while the next one arrives; and `few_columns` for matrices of few rows, where the
-// warps of a block take stages of their own and read them into registers. Products of stages do not depend on each
+// A warp unpacks weights once for its tokens. Rows are the sixteens of a tensor core here and tokens its eights, so
+// that eight tokens need no padding. There are two forms: `few_rows`, where a warp walks over all columns of sixteen
+// rows or of 32, a chunk in shared memory while the next one arrives; and `few_columns` for matrices of few rows, where
+// the warps of a block take stages of their own and read them into registers. Products of stages do not depend on each
 // other; the sums over the stages do, and are added up in the order of columns. Matrices of one input are jobs of one
 // launch.
 

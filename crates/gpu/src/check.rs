@@ -17,6 +17,7 @@ use crate::op::{
 use crate::{Adapter, Buffer, Gpu, GpuError, Slabs, Trunk};
 
 mod chosen;
+mod compressed;
 mod delta_layer;
 mod driver_options;
 mod forms;
@@ -31,6 +32,7 @@ mod reference;
 mod row_index;
 mod sandwich;
 mod scored;
+mod streams;
 mod tiles;
 
 pub use driver_options::run as run_driver_options;
@@ -124,13 +126,15 @@ type Run = fn(&mut Gpu, &mut dyn FnMut(Finding)) -> Result<(), GpuError>;
 
 /// Checks that belong together, by name. A group can be run by a process of its own, so that a driver that crashes in
 /// one does not keep the others from being checked.
-const GROUPS: [(&str, Run); 13] = [
+const GROUPS: [(&str, Run); 15] = [
     ("layers", layers::run),
     ("parts", plain::run),
     ("scores", scored::run),
     ("latent", latent::run),
     ("chosen-rows", row_index::run),
     ("sandwich", sandwich::run),
+    ("streams", streams::run),
+    ("compressed", compressed::run),
     ("fused", fused::run),
     ("chosen", chosen::run),
     ("delta-layers", delta_layer::run),

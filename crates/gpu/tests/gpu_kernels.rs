@@ -44,7 +44,7 @@ fn the_short_form_has_a_kernel_of_each_kind_and_groups_have_names() {
     assert!(told == findings.len() && told >= 2, "{told}");
     let pairs = check::run_group(&adapter, "pairs", &mut |_| {}).expect("they are sorted");
     assert!(pairs.iter().all(check::Finding::holds) && !pairs.is_empty());
-    assert!(check::groups().any(|name| name == "options") && check::groups().count() == 14);
+    assert!(check::groups().any(|name| name == "options") && check::groups().count() == 16);
     let unknown = check::run_group(&adapter, "paris", &mut |_| {}).expect_err("no such group");
     assert!(unknown.to_string().contains("paris"), "{unknown}");
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use kernels::{KvType, fp4_bytes};
 
+use super::layout::RowForm;
 use super::page_rows::Strips;
 use super::placement::LayerRows;
 use super::snapshot::PAGE_TOKENS;
@@ -36,6 +37,8 @@ pub(crate) struct CompressedLayout {
     index_dim: usize,
     window: usize,
     kv_type: Option<KvType>,
+    /// Rows and keys begin at multiples of so many bytes.
+    step: usize,
     pub(crate) state_values: usize,
     pub(crate) page_bytes: usize,
 }
@@ -52,7 +55,7 @@ pub(crate) fn key_type(rows: KvType) -> Option<KvType> {
 impl CompressedLayout {
     /// Of all layers.
     pub(crate) fn new(config: &ModelConfig, kv_type: KvType) -> Self {
-        Self::of_layers(config, &(0..config.layers.len()), kv_type)
+        Self::of_layers(config, &(0..config.layers.len()), kv_type, RowForm::Blocks)
     }
 
     /// Of the layers that a device computes.
@@ -60,6 +63,7 @@ impl CompressedLayout {
         config: &ModelConfig,
         computed: &Range<usize>,
         kv_type: KvType,
+        form: RowForm,
     ) -> Self {
         let Some(shape) = &config.compressed else { return Self::default() };
         let mut this = Self {
@@ -68,6 +72,7 @@ impl CompressedLayout {
             index_dim: shape.index.dim,
             window: shape.window,
             kv_type: Some(kv_type),
+            step: if form == RowForm::Words { size_of::<f32>() } else { 1 },
             ..Self::default()
         };
         for layer in &config.layers[computed.clone()] {
@@ -120,7 +125,8 @@ impl CompressedLayout {
 
     /// Bytes of a compressed row.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.kv_type.map_or(0, |kind| kind.bytes_of_head(self.head_dim))
+        let bytes = |kind: KvType| kind.bytes_of_head(self.head_dim).next_multiple_of(self.step);
+        self.kv_type.map_or(0, bytes)
     }
 
     /// Bytes of a key of the indexer.
@@ -129,7 +135,7 @@ impl CompressedLayout {
             Some(kind) => kind.bytes_of_head(self.index_dim),
             None => fp4_bytes(self.index_dim),
         };
-        self.kv_type.map_or(0, bytes)
+        self.kv_type.map_or(0, |rows| bytes(rows).next_multiple_of(self.step))
     }
 
     /// Where a compressed row lies in its page.

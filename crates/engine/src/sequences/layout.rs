@@ -46,6 +46,8 @@ pub(crate) enum RowForm {
     Blocks,
     /// Rows of all heads by position; windows are rows from a base on.
     Rows,
+    /// As `Rows`, on a device that reads and copies words: compressed rows and their keys begin at whole words.
+    Words,
 }
 
 /// Windows of all layers that keep one.
@@ -129,7 +131,7 @@ fn state_len(delta: &DeltaConfig, form: RowForm) -> usize {
     match form {
         // The processor's kernels pad columns.
         RowForm::Blocks => DeltaShape { key_heads, value_heads, key_dim, value_dim }.state_len(),
-        RowForm::Rows => value_heads * key_dim * value_dim,
+        RowForm::Rows | RowForm::Words => value_heads * key_dim * value_dim,
     }
 }
 
@@ -159,16 +161,16 @@ impl SequenceLayout {
                 let (own, block) = (windows_of(computed.clone()), PAGE_TOKENS * window_row);
                 Windows::Rings(own.map(|window| WindowRing::new(window, block)).collect())
             }
-            RowForm::Rows => {
+            RowForm::Rows | RowForm::Words => {
                 // As wide as on one device.
                 let widest = windows_of(0..config.layers.len()).max();
                 Windows::Rows(widest.map(WindowRows::new))
             }
         };
-        let compressed = CompressedLayout::of_layers(config, computed, kv_type);
+        let compressed = CompressedLayout::of_layers(config, computed, kv_type, form);
         let of_side = match form {
             RowForm::Blocks => heads,
-            RowForm::Rows => 1,
+            RowForm::Rows | RowForm::Words => 1,
         };
         let strips = sides * counts[Kept::Paged as usize] * of_side;
         let mut strips = vec![Strips::of_tokens(strips, heads * head / of_side)];

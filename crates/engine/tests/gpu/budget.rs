@@ -26,8 +26,8 @@ use super::long::asks_for_gpu;
 use super::support::{adapter, typed};
 
 const CHUNK: usize = 64;
-const CASES: [&str; 4] =
-    ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4", "glm5-calm-hf"];
+const CASES: [&str; 5] =
+    ["qwen35-calm-mlx-mixed", "qwen3-calm-hf", "gptoss-calm-mxfp4", "glm5-calm-hf", "dsv4-calm-hf"];
 
 /// Runs `work` and gives the most bytes that were allocated meanwhile.
 fn watched(handle: &Handle, work: impl FnOnce()) -> u64 {

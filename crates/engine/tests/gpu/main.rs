@@ -7,6 +7,7 @@ mod ahead;
 mod budget;
 mod bytes;
 mod chosen_rows;
+mod compressed;
 mod draws;
 mod in_place;
 mod launches;
@@ -37,7 +38,8 @@ use sequences::{alone, bits, feed, resumed, text};
 use support::{ALL, CHUNK, MIXERS, adapter, engine, folder, mixers, opened, typed};
 
 /// Golden cases that the kernels compute, and the bound of their relative error.
-const CASES: [(&str, f64); 18] = [
+const CASES: [(&str, f64); 19] = [
+    ("dsv4-calm-hf", 1e-5),
     ("deepseek-calm-hf", 1e-5),
     ("dsv32-calm-hf", 1e-5),
     ("glm5-calm-hf", 1e-5),
@@ -87,7 +89,12 @@ fn all_logits(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
 
 /// The words of a tensor of the case's reference.
 fn tensor(case: &str, name: &str) -> Vec<[u8; 4]> {
-    let file = std::fs::read(folder(case).join("reference.safetensors")).unwrap();
+    tensor_of(case, "reference.safetensors", name)
+}
+
+/// The words of a tensor of one of the case's files.
+fn tensor_of(case: &str, file: &str, name: &str) -> Vec<[u8; 4]> {
+    let file = std::fs::read(folder(case).join(file)).unwrap();
     let (length, rest) = file.split_at(8);
     let length = u64::from_le_bytes(length.try_into().unwrap()) as usize;
     let (header, data) = rest.split_at(length);

@@ -149,7 +149,10 @@ fn a_stage_needs_memory_for_its_own_layers_alone() {
         let layers = config.layers.len();
         let (one, parts) = (needs(0..layers), [needs(0..1), needs(1..layers)]);
         let sum = |part: fn(&GpuRequirements) -> u64| parts.iter().map(part).sum::<u64>();
-        assert_eq!(sum(|it| it.key_values), one.key_values, "{case}");
+        let more = sum(|it| it.key_values).checked_sub(one.key_values);
+        // A stage whose layers have no compressed rows has the least buffer for them, for each of three sequences.
+        let empty = if config.compressed.is_some() { 3 * 256 } else { 0 };
+        assert_eq!(more, Some(empty), "{case}");
         assert!(sum(|it| it.weights) < one.weights + (1 << 20), "{case}: an embedding at most");
         assert!(parts.iter().all(|part| part.weights < one.weights), "{case}");
         assert!(parts[0].activations < parts[1].activations, "{case}: the head is the last one's");

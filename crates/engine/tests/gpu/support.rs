@@ -26,13 +26,14 @@ use super::processor;
 
 /// One of each way that tokens are mixed, one of layers with windows and experts with biases, and one of layers with
 /// windows, without rotation and without experts.
-pub(crate) const MIXERS: [&str; 6] = [
+pub(crate) const MIXERS: [&str; 7] = [
     "qwen35-calm-mlx-mixed",
     "qwen3-calm-hf",
     "gptoss-calm-mxfp4",
     "deepseek-calm-hf",
     "exaone-calm-hf",
     "kimi-linear-calm-hf",
+    "dsv4-calm-hf",
 ];
 /// Those whose steps are looked at with pieces of every length, reads that fail and come late, and records in RAM: on a
 /// driver that computes on the processor the others would take as long again.
@@ -56,9 +57,12 @@ pub(crate) fn typed(
     cases: impl IntoIterator<Item = &'static str>,
 ) -> impl Iterator<Item = (&'static str, KvType)> {
     cases.into_iter().enumerate().flat_map(|(number, case)| {
-        let served = check_kv_type(KvType::Q8, &opened(case).1).is_ok();
-        let types = std::iter::once(KvType::F16).chain(served.then_some(KvType::Q8));
-        part_from(number, types, 1 + usize::from(served)).map(move |it| (case, it))
+        let config = opened(case).1;
+        let served = |it: &KvType| check_kv_type(*it, &config).is_ok();
+        let others = std::iter::once(KvType::Q8).chain(config.trained_kv_type());
+        let types: Vec<_> = others.filter(served).chain([KvType::F16]).collect();
+        let count = types.len();
+        part_from(number, types, count).map(move |it| (case, it))
     })
 }
 

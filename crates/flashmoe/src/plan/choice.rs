@@ -193,7 +193,7 @@ fn without_advice(error: &EngineError) -> String {
 pub(super) fn beyond_portable(arguments: &ModelArguments) -> Option<&'static str> {
     let given = [
         (
-            matches!(arguments.kv_type, Some(KvTypeChoice::Bf16 | KvTypeChoice::Fp8)),
+            arguments.kv_type == Some(KvTypeChoice::Bf16),
             "--kv-type: --device gpu stores keys and values as f16, f32 or q8",
         ),
         (

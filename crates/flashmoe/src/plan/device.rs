@@ -1,6 +1,8 @@
 //! The GPU's part of a plan: how much of its memory, and what goes there.
 
 use anyhow::Result;
+use engine::backend::PAGE_TOKENS;
+use engine::backend::cpu::{CpuOptions, Requirements};
 use engine::backend::cuda::{CudaOptions, CudaRequirements, DeviceInfo, SlotShare};
 use engine::backend::gpu::{self, Adapter, GpuOptions, GpuRequirements, MemoryClass, Pieces};
 use engine::model::config::ModelConfig;
@@ -256,4 +258,21 @@ impl DevicePlan {
     pub(crate) fn slot_bytes_at_start(&self) -> u64 {
         (self.slots.start * self.slot_bytes) as u64
     }
+}
+
+/// Bytes of all snapshots' pages and states in the process's memory; of a GPU those that its places have.
+pub(super) fn snapshot_bytes(
+    config: &ModelConfig,
+    options: &CpuOptions,
+    device: Option<&DevicePlan>,
+) -> u64 {
+    let pages = device.map_or(0, |device| device.options.snapshot_pages as u64);
+    let [page, state] = match device.and_then(|device| device.portable.as_ref()) {
+        Some(_) => GpuRequirements::snapshot_bytes(config, options.kv_type),
+        None => {
+            let row = Requirements::key_value_bytes_per_token(config, options);
+            [row * PAGE_TOKENS as u64, Requirements::snapshot_bytes(config, options)]
+        }
+    };
+    pages * page + options.snapshots as u64 * state
 }

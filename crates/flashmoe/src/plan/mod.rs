@@ -264,10 +264,7 @@ impl Plan {
             )?;
             backend.batch_tokens = chunk.unwrap_or(backend.batch_tokens);
         }
-        let page = Requirements::key_value_bytes_per_token(&config, &backend) * PAGE_TOKENS as u64;
-        let pages = devices.first().map_or(0, |device| device.options.snapshot_pages as u64);
-        let states = Requirements::snapshot_bytes(&config, &backend) * backend.snapshots as u64;
-        let snapshots = states + pages * page;
+        let snapshots = device::snapshot_bytes(&config, &backend, devices.first());
         let requests = RequestPlan::of(seats, budget, &backend);
         let mut parts = match devices.is_empty() {
             true => floor::parts(&config, &backend, constant),

@@ -135,15 +135,10 @@ fn gemma_is_computed_on_every_device() {
 
 #[test]
 fn a_device_refuses_operations_by_their_names() {
-    let names = "opening of residual streams (layer 0), compressed attention (layer 0), product in \
-         groups (layer 0), closing of residual streams (layer 0), mixture of experts with a \
-         router of roots (layer 0), merging of residual streams (layer 3)";
     for row in rows("dsv4-calm-hf/model") {
-        let devices = row["devices"].as_array().unwrap();
-        let refused = devices.iter().find(|it| it["device"] == "any GPU").unwrap();
-        let refused = refused["refused"].as_str().unwrap();
-        assert!(refused.contains(names) && refused.ends_with("use --device cpu"), "{refused}");
-        assert_eq!(launches(&row, "processor"), operations(&row));
+        for device in ["processor", "any GPU, one token", "any GPU, several tokens"] {
+            assert_eq!(launches(&row, device), operations(&row), "{device}");
+        }
         assert!(!launches(&row, "CUDA, a step").is_empty());
     }
     for row in ["kimi-linear", "ling"].map(|case| rows(&format!("{case}-calm-hf/model"))).concat() {

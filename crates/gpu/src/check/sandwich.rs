@@ -13,7 +13,8 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     add(sums(gpu)?);
     let affine = Encoding::Affine { bits: 4, group: 64, scale: FloatType::Bf16 };
     for encoding in [affine, Encoding::Block(BlockFormat::Q4K), Encoding::Float(FloatType::Bf16)] {
-        add(routed(gpu, encoding)?);
+        add(routed(gpu, encoding, experts::Activation::GeGlu)?);
+        add(routed(gpu, encoding, experts::Activation::Limited(0.02))?);
     }
     Ok(())
 }
@@ -105,7 +106,11 @@ fn sums(gpu: &mut Gpu) -> Result<Finding, GpuError> {
 }
 
 /// A layer's experts in two slabs, as tiles of several pairs and of one.
-fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
+fn routed(
+    gpu: &mut Gpu,
+    encoding: Encoding,
+    activation: experts::Activation<'_>,
+) -> Result<Finding, GpuError> {
     let (hidden, inner, count, k, tokens) = (512, 256, 5usize, 2, 13);
     let mut numbers = Numbers::new(106);
     let (all, layout, slabs) =
@@ -116,7 +121,15 @@ fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
         let [gate, up, down] = &all[expert as usize];
         let token = &x[pair / k * hidden..][..hidden];
         let mut activated = vec![0.0; inner];
-        reference().geglu(&gate.product(token), &up.product(token), &mut activated);
+        let (mut gate, mut up) = (gate.product(token), up.product(token));
+        match activation {
+            experts::Activation::Limited(limit) => {
+                gate.iter_mut().for_each(|gate| *gate = gate.min(limit));
+                up.iter_mut().for_each(|up| *up = up.clamp(-limit, limit));
+                reference().swiglu(&gate, &up, &mut activated);
+            }
+            _ => reference().geglu(&gate, &up, &mut activated),
+        }
         down.product(&activated)
     };
     let expected: Vec<f32> = chosen.iter().enumerate().flat_map(expert).collect();
@@ -137,13 +150,17 @@ fn routed(gpu: &mut Gpu, encoding: Encoding) -> Result<Finding, GpuError> {
             k,
             table_start: 0,
             flag: 1,
-            activation: experts::Activation::GeGlu,
+            activation,
         };
         experts::launch(gpu, experts::Half::GateUp, &record, &slabs, work, &input, &between)?;
         experts::launch(gpu, experts::Half::Down, &record, &slabs, work, &between, &out)?;
         results.push(gpu.read_floats(&out, 0, pairs * hidden)?);
     }
-    let name = format!("experts with GELU {}", encoding.name());
+    let what = match activation {
+        experts::Activation::Limited(_) => "clamped",
+        _ => "with GELU",
+    };
+    let name = format!("experts {what} {}", encoding.name());
     let difference = difference(&results[0], &expected);
     Ok(Finding { name, difference, bound: 3e-5, alone_equal: results[0] == results[1] })
 }

@@ -3,7 +3,7 @@
 
 use super::reference::reference;
 use super::*;
-use crate::op::router_scored::{self, Score, Scored};
+use crate::op::router_scored::{self, Given, Moves, Score, Scored};
 
 pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), GpuError> {
     let sigmoid = Scored {
@@ -21,7 +21,11 @@ pub(super) fn run(gpu: &mut Gpu, add: &mut dyn FnMut(Finding)) -> Result<(), Gpu
     add(routes(gpu, sigmoid, (384, 8), false)?);
     add(routes(gpu, softmax, (64, 6), true)?);
     add(routes(gpu, Scored { normalise: false, ..softmax }, (7, 3), false)?);
-    for score in [Score::Sigmoid, Score::Softmax] {
+    let roots = Scored { score: Score::SqrtSoftplus, scale: 1.5, ..sigmoid };
+    add(routes(gpu, roots, (256, 6), true)?);
+    add(given(gpu, roots, (256, 6), 6)?);
+    add(given(gpu, Scored { normalise: false, ..roots }, (70, 3), 5)?);
+    for score in [Score::Sigmoid, Score::Softmax, Score::SqrtSoftplus] {
         add(broken(gpu, Scored { score, ..sigmoid })?);
     }
     add(sums(gpu)?);
@@ -38,6 +42,7 @@ fn chosen(of: Scored, logits: &[f32], bias: Option<&[f32]>, k: usize) -> Vec<(u3
     let own = |logit: &f32| match of.score {
         Score::Sigmoid => 1.0 / (1.0 + (-logit).exp()),
         Score::Softmax => (logit - most).exp() / sum,
+        Score::SqrtSoftplus => f64::from(*logit).exp().ln_1p().sqrt() as f32,
     };
     let own: Vec<f32> = logits.iter().map(own).collect();
     let moved = |expert: usize| own[expert] + bias.map_or(0.0, |bias| bias[expert]);
@@ -106,7 +111,7 @@ fn routes(
         let there = (0..count).map(|expert| u32::from(missing != Some(expert as u32)));
         gpu.write_words(room.slabs.table(), 0, &there.collect::<Vec<_>>())?;
         let shape = router::Chosen { tokens, experts: count, k };
-        let from = (input.all(), added.as_ref());
+        let from = (input.all(), added.as_ref().into());
         router_scored::launch(gpu, of, from, &room.slabs, room.choice(), shape)?;
         let flag = if missing.is_some() { 7 } else { 0 };
         alone_equal &= gpu.read_words(&control, 0, 2)? == [flag, 0];
@@ -121,6 +126,51 @@ fn routes(
     Ok(Finding { name, difference: difference(&found, &expected), bound: 1e-5, alone_equal })
 }
 
+/// Experts that a table gives: of each token's the best.
+fn given(
+    gpu: &mut Gpu,
+    of: Scored,
+    (count, k): (usize, usize),
+    columns: usize,
+) -> Result<Finding, GpuError> {
+    let (tokens, vocabulary) = (3, 11);
+    let mut numbers = Numbers::new(84);
+    let logits: Vec<f32> = numbers.floats(tokens * count).iter().map(|it| it * 30.0).collect();
+    let rows: Vec<u16> = (0..vocabulary * columns)
+        .map(|at| (at / columns * 7 % 10 + at % columns * (count / columns)) as u16)
+        .collect();
+    let ids = [4u32, 10, 0];
+    let expected: Vec<_> = logits
+        .chunks_exact(count)
+        .zip(ids)
+        .flat_map(|(logits, id)| {
+            let own = &rows[id as usize * columns..][..columns];
+            let bias = |expert: usize| if own.contains(&(expert as u16)) { 0.0 } else { -1e9 };
+            chosen(of, logits, Some(&(0..count).map(bias).collect::<Vec<_>>()), k)
+        })
+        .collect();
+    let mut pairs = rows.clone();
+    pairs.resize(rows.len().next_multiple_of(2), 0);
+    let pairs: Vec<u32> = pairs
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|&[low, high]| u32::from(low) | u32::from(high) << 16)
+        .collect();
+    let (table, held) = (words(gpu, &pairs)?, words(gpu, &ids)?);
+    let (input, room) = (floats(gpu, &logits)?, Room::new(gpu, count, tokens * k)?);
+    let shape = router::Chosen { tokens, experts: count, k };
+    let moves = Moves::Given(Given { table: &table, columns, ids: &held });
+    router_scored::launch(gpu, of, (input.all(), moves), &room.slabs, room.choice(), shape)?;
+    gpu.clear_control();
+    let found = gpu.read_words(&room.ids, 0, tokens * k)?;
+    let alone_equal = found.iter().zip(&expected).all(|(id, pair)| *id == pair.0);
+    let found = gpu.read_floats(&room.weights, 0, tokens * k)?;
+    let expected: Vec<f32> = expected.iter().map(|pair| pair.1).collect();
+    let name = format!("choice of {k} of {columns} that a table gives");
+    Ok(Finding { name, difference: difference(&found, &expected), bound: 1e-5, alone_equal })
+}
+
 /// A token whose logits are not all finite is named.
 fn broken(gpu: &mut Gpu, of: Scored) -> Result<Finding, GpuError> {
     let (count, k) = (40, 4);
@@ -131,7 +181,7 @@ fn broken(gpu: &mut Gpu, of: Scored) -> Result<Finding, GpuError> {
         logits[count / 2] = broken;
         let input = floats(gpu, &logits)?;
         let shape = router::Chosen { tokens: 1, experts: count, k };
-        let from = (input.all(), None);
+        let from = (input.all(), None.into());
         router_scored::launch(gpu, of, from, &room.slabs, room.choice(), shape)?;
         alone_equal &= gpu.read_words(&control, 0, 2)?[1] == 1;
         gpu.clear_control();

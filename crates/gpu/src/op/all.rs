@@ -15,7 +15,9 @@ use super::experts::{self, Between, Half};
 use super::norm::Gate;
 use super::packing::{Float, Packing, Share};
 use super::product::{self, TILE, team_rows};
-use super::router_scored::Score;
+use super::rounded::Stored;
+use super::router_scored::{Moved, Score};
+use super::streams::STREAMS_LIMIT;
 use super::{chosen, fused, head_product, prompt, row_index, tile};
 use crate::Slabs;
 
@@ -85,7 +87,7 @@ fn products(packing: Packing) -> impl Iterator<Item = Op> {
 fn halves_between(packing: Packing) -> impl Iterator<Item = (Half, Between)> {
     let clamped = |in_turns| Between::Clamped { in_turns };
     let of_grid = packing.block().is_some_and(|format| format.grid().is_some());
-    let own = [(Half::GateUp, Between::GeGlu)];
+    let own = [Between::GeGlu, Between::Limited].map(|between| (Half::GateUp, between));
     let all = [Between::SwiGlu, clamped(true), clamped(false)].into_iter().flat_map(|between| {
         [Half::GateUp, Half::Down].into_iter().map(move |half| (half, between))
     });
@@ -194,11 +196,41 @@ fn deltas(key_dim: u32) -> impl Iterator<Item = Op> {
     wide.flat_map(move |wide| [false, true].map(|channels| Op::Delta { key_dim, wide, channels }))
 }
 
+/// Residual streams.
+fn streams() -> impl Iterator<Item = Op> {
+    use super::streams::Kernel;
+    let both = [false, true].into_iter();
+    let weigh = both.clone().map(|reads_alone| Kernel::Weigh { reads_alone });
+    let collapse = both.map(|weighed| Kernel::Collapse { weighed });
+    let mix = (1..=STREAMS_LIMIT as u32).map(|count| Kernel::Mix { count });
+    weigh.chain(collapse).chain([Kernel::Spread]).chain(mix).map(Op::Streams)
+}
+
+/// Compressed attention.
+fn compressed() -> impl Iterator<Item = Op> {
+    use super::compressed_attention::Kernel as Attention;
+    use super::compressed_rows::{Kernel, Turned};
+    let turn = Turned::ALL.into_iter().map(Kernel::Turn);
+    let store = Stored::ROWS.into_iter().map(Kernel::Store);
+    let pool = Stored::ALL.into_iter().map(Kernel::Pool);
+    let rows = turn.chain(store).chain(pool).chain([Kernel::Keep]).map(Op::CompressedRows);
+    let attend = Stored::ROWS.into_iter().map(Attention::Attend);
+    let score = Stored::KEYS.into_iter().map(Attention::Score);
+    rows.chain(attend.chain(score).chain([Attention::Choose]).map(Op::Compressed))
+}
+
 /// Whether [`all`] has a kernel. They are counted out once: doing it for each kernel that a device compiles took four
 /// fifths of the time of the kernels' tests.
 pub(crate) fn is_listed(op: Op) -> bool {
     static LISTED: LazyLock<HashSet<Op>> = LazyLock::new(|| all().collect());
     LISTED.contains(&op)
+}
+
+/// Choices of experts by scores.
+fn routers() -> impl Iterator<Item = Op> {
+    [Score::Softmax, Score::Sigmoid, Score::SqrtSoftplus]
+        .into_iter()
+        .flat_map(|score| Moved::ALL.map(|moved| Op::RouterScored { score, moved }))
 }
 
 /// All kernels with all numbers that their texts depend on, in a fixed order.
@@ -207,6 +239,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::Combine { always: Always::None, add: true },
         Op::Combine { always: Always::None, add: false },
         Op::Combine { always: Always::Whole, add: true },
+        Op::Combine { always: Always::Whole, add: false },
         Op::Combine { always: Always::Gated, add: true },
         Op::Norm,
         Op::NormInPlace,
@@ -223,6 +256,7 @@ pub fn all() -> impl Iterator<Item = Op> {
         Op::LatentTurn,
         Op::Sigmoid,
         Op::GeGlu,
+        Op::Limited,
         Op::Scale,
         Op::Cap,
         Op::WeighExperts,
@@ -238,11 +272,7 @@ pub fn all() -> impl Iterator<Item = Op> {
     let caches = [Cache::F32, Cache::F16, Cache::Q8];
     plain
         .into_iter()
-        .chain(
-            [Score::Softmax, Score::Sigmoid]
-                .into_iter()
-                .flat_map(|score| [false, true].map(|biased| Op::RouterScored { score, biased })),
-        )
+        .chain(routers())
         .chain([true, false].into_iter().flat_map(|row| [Op::MostLikely { row }, Op::Rank { row }]))
         .chain(caches.into_iter().flat_map(|cache| {
             let gates = [false, true].into_iter();
@@ -259,6 +289,8 @@ pub fn all() -> impl Iterator<Item = Op> {
                 .chain(of_chosen_rows(cache))
         }))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::ConvolveHeads { taps }))
+        .chain(streams())
+        .chain(compressed())
         .chain(packings().flat_map(fused))
         .chain(packings().flat_map(chosen))
         .chain((1..=TAPS_LIMIT as u32).map(|taps| Op::Convolve { taps }))

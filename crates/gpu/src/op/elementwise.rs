@@ -17,6 +17,7 @@ pub(crate) fn source(op: Op) -> (Source, String) {
         Op::GateHeads => gate_heads(),
         Op::Sigmoid => sigmoid(),
         Op::GeGlu => geglu(),
+        Op::Limited => limited(),
         Op::Scale => scale(),
         Op::Cap => cap(),
         Op::WeighExperts => weigh_experts(),
@@ -65,6 +66,26 @@ fn gelu(x: f32) -> f32 {
     return x / (1.0 + exp(-2.0 * at));
 }
 ";
+
+/// Statements that clamp `gate` to `g` and `up` to `u`. What is no number stays none: comparisons with it are false.
+pub(super) const LIMITED: &str = "let g = select(gate, limit, gate > limit);
+let u = select(select(up, limit, up > limit), -limit, up < -limit);
+";
+
+fn limited() -> (Source, String) {
+    let source =
+        Source::new().read("ups", "f32").write("gates", "f32").parameters(&["count", "limit"]);
+    let body = format!(
+        "{INDEX}if i < p.count {{
+            let limit = bitcast<f32>(p.limit);
+            let gate = gates[i];
+            let up = ups[i];
+            {LIMITED}gates[i] = g / (1.0 + exp(-g)) * u;
+        }}
+        "
+    );
+    (source, body)
+}
 
 fn geglu() -> (Source, String) {
     let source = Source::new().read("up", "f32").write("gate", "f32").parameters(&["count"]);
@@ -162,6 +183,21 @@ pub fn launch_geglu(
     count: usize,
 ) -> Result<(), GpuError> {
     launch(gpu, Op::GeGlu, up, gate, count)
+}
+
+/// `gate = silu(g) * u` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`
+///
+/// # Errors
+/// The device failed.
+pub fn launch_limited(
+    gpu: &mut Gpu,
+    up: &Buffer,
+    gate: &Buffer,
+    limit: f32,
+    count: usize,
+) -> Result<(), GpuError> {
+    let parameters = [count as u32, limit.to_bits()];
+    gpu.dispatch(Op::Limited, &[up.all(), gate.all()], &parameters, groups(count))
 }
 
 /// `x *= factor[0]`

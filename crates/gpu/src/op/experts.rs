@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use kernels::format::Encoding;
 
 use super::Op;
-use super::elementwise::GELU;
+use super::elementwise::{GELU, LIMITED};
 use super::packing::Packing;
 use super::product::{TEAMS, team_rows};
 use super::sums::Sums;
@@ -35,6 +35,8 @@ pub enum Between {
     SwiGlu,
     /// `gelu(gate) * up` with the approximation by a hyperbolic tangent, no biases.
     GeGlu,
+    /// `silu(g) * u` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`, no biases.
+    Limited,
     /// `g * sigmoid(alpha g) * (u + 1)` with `g = min(gate, limit)` and `u = up` within `-limit..=limit`, of gate and
     /// up with their biases; down has biases too.
     Clamped {
@@ -68,6 +70,8 @@ pub enum Activation<'a> {
     SwiGlu,
     /// As [`Between::GeGlu`].
     GeGlu,
+    /// As [`Between::Limited`], with what both are clamped to.
+    Limited(f32),
     /// As [`Between::Clamped`].
     Clamped(Clamped<'a>),
 }
@@ -84,7 +88,8 @@ impl Between {
     /// Declares the biases of one half and what belongs to them.
     pub(super) fn declare(self, source: Source, half: Half) -> Source {
         match (self, half) {
-            (Self::SwiGlu | Self::GeGlu, _) => source,
+            (Self::SwiGlu | Self::GeGlu, _) | (Self::Limited, Half::Down) => source,
+            (Self::Limited, Half::GateUp) => source.parameters(&["limit"]),
             (Self::Clamped { .. }, Half::Down) => source.read("bias", "f32"),
             (Self::Clamped { .. }, Half::GateUp) => {
                 source.read("bias", "f32").parameters(&["alpha", "limit", "up_biases"])
@@ -97,6 +102,9 @@ impl Between {
         match self {
             Self::SwiGlu => "let inner = gate / (1.0 + exp(-gate)) * up;".to_owned(),
             Self::GeGlu => "let inner = gelu(gate) * up;".to_owned(),
+            Self::Limited => format!(
+                "let limit = bitcast<f32>(p.limit);\n{LIMITED}let inner = g / (1.0 + exp(-g)) * u;"
+            ),
             // What is no number stays none: comparisons with it are false.
             Self::Clamped { .. } => format!(
                 "let at_bias = expert * p.rows + {row};
@@ -113,7 +121,7 @@ impl Between {
     /// What the second half writes of the product `sum` of row `row` of `expert`.
     pub(super) fn outer(self, sum: &str, row: &str) -> String {
         match self {
-            Self::SwiGlu | Self::GeGlu => sum.to_owned(),
+            Self::SwiGlu | Self::GeGlu | Self::Limited => sum.to_owned(),
             Self::Clamped { .. } => format!("{sum} + bias[expert * p.rows + {row}]"),
         }
     }
@@ -295,6 +303,9 @@ impl Sides {
             let up = (clamped.experts * self.rows) as u32;
             parameters.extend([clamped.alpha.to_bits(), clamped.limit.to_bits(), up]);
         }
+        if let (Activation::Limited(limit), Half::GateUp) = (work.activation, self.half) {
+            parameters.push(limit.to_bits());
+        }
         parameters
     }
 }
@@ -307,7 +318,7 @@ pub(super) fn biases<'a>(work: Work<'a>, half: Half) -> Option<Span<'a>> {
     };
     match work.activation {
         Activation::Clamped(clamped) => Some(of(clamped)),
-        Activation::SwiGlu | Activation::GeGlu => None,
+        Activation::SwiGlu | Activation::GeGlu | Activation::Limited(_) => None,
     }
 }
 
@@ -351,7 +362,8 @@ impl Work<'_> {
     pub(super) fn between(&self, half: Half) -> Between {
         match (self.activation, half) {
             (Activation::GeGlu, Half::GateUp) => Between::GeGlu,
-            (Activation::SwiGlu | Activation::GeGlu, _) => Between::SwiGlu,
+            (Activation::Limited(_), Half::GateUp) => Between::Limited,
+            (Activation::SwiGlu | Activation::GeGlu | Activation::Limited(_), _) => Between::SwiGlu,
             (Activation::Clamped(it), _) => Between::Clamped { in_turns: it.in_turns },
         }
     }

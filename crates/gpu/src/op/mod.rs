@@ -6,6 +6,8 @@ pub mod attention_wide;
 mod blocks;
 pub mod chosen;
 pub mod combine;
+pub mod compressed_attention;
+pub mod compressed_rows;
 pub mod convolution;
 pub mod delta;
 pub mod delta_channels;
@@ -28,11 +30,13 @@ pub mod plain;
 pub mod product;
 pub mod prompt;
 pub mod q8;
+pub mod rounded;
 pub mod router;
 pub mod router_scored;
 pub mod row_choice;
 pub mod row_index;
 mod scales;
+pub mod streams;
 mod sums;
 pub mod tile;
 
@@ -140,6 +144,8 @@ pub enum Op {
     Sigmoid,
     /// `gate = gelu(gate) * up`
     GeGlu,
+    /// `gate = silu(gate) * up` of clamped numbers
+    Limited,
     /// `x *= factor`
     Scale,
     /// `x = cap tanh(x / cap)`
@@ -225,9 +231,15 @@ pub enum Op {
     RouterScored {
         /// The function of the logits.
         score: router_scored::Score,
-        /// Whether a bias moves the choice.
-        biased: bool,
+        /// What moves the choice.
+        moved: router_scored::Moved,
     },
+    /// Of residual streams.
+    Streams(streams::Kernel),
+    /// Of rows of compressed attention.
+    CompressedRows(compressed_rows::Kernel),
+    /// Of the choice of compressed rows, and of attention over them.
+    Compressed(compressed_attention::Kernel),
     /// Pairs of tokens and experts by expert.
     Group,
     /// The most likely token of rows of logits.
@@ -268,7 +280,17 @@ impl Op {
 
     /// The declarations and the whole text.
     pub(crate) fn source(self, form: Form) -> (Source, String) {
-        let (source, body) = match self {
+        let (source, body) = self.body(form);
+        let (source, body) = self.behind_flag(source, body);
+        // Those that run behind a flag have looked already.
+        let body = body.replace(STOP_HERE, "");
+        let text = source.text(&body);
+        (source, text)
+    }
+
+    /// The declarations but for the flag's, and what is computed.
+    fn body(self, form: Form) -> (Source, String) {
+        match self {
             Self::Product(spec) => product::source(spec, form),
             Self::HeadProduct(spec) => head_product::source(spec, form),
             Self::Experts(spec) => experts::source(spec, form),
@@ -315,7 +337,7 @@ impl Op {
             }
             Self::DeltaDecays | Self::BoundedDecays => delta_channels::source(self),
             Self::Router { biased } => router::source(biased, form),
-            Self::RouterScored { score, biased } => router_scored::source(score, biased, form),
+            Self::RouterScored { score, moved } => router_scored::source(score, moved, form),
             Self::Norm | Self::NormAdd | Self::NormInPlace | Self::GatedNorm { .. } => {
                 norm::source(self, form)
             }
@@ -324,18 +346,17 @@ impl Op {
             | Self::Sigmoid
             | Self::SwiGlu
             | Self::GeGlu
+            | Self::Limited
             | Self::Scale
             | Self::Cap
             | Self::WeighExperts => elementwise::source(self),
+            Self::Streams(kernel) => streams::source(kernel, form),
+            Self::CompressedRows(kernel) => compressed_rows::source(kernel, form),
+            Self::Compressed(kernel) => compressed_attention::source(kernel),
             Self::Group => group::source(),
             Self::MostLikely { row } => draw::most_likely(row),
             Self::Rank { row } => draw::rank(row),
-        };
-        let (source, body) = self.behind_flag(source, body);
-        // Those that run behind a flag have looked already.
-        let body = body.replace(STOP_HERE, "");
-        let text = source.text(&body);
-        (source, text)
+        }
     }
 
     /// Whether it runs only where matrices of f16 are multiplied ([`crate::Adapter::matrices`]).

@@ -1,7 +1,8 @@
 //! The choice of experts by scores that a bias moves for the choice alone, within the groups whose experts score most.
 //!
-//! As [`super::router`], with three differences: scores are sigmoids or a softmax, weights are scores without the bias,
-//! and of a token's groups of experts only those stay whose two best together score most.
+//! As [`super::router`], with these differences: scores are sigmoids, roots of softplus or a softmax, weights are
+//! scores without the bias, and of a token's groups of experts only those stay whose two best together score most.
+//! Where a table gives each token its experts, only those are eligible.
 
 use super::Op;
 use super::router::{self, BEGIN, Choice, Chosen, EXPERTS_LIMIT, PLACE, RANK, WRITE};
@@ -15,6 +16,8 @@ pub enum Score {
     Softmax,
     /// The sigmoid of each logit.
     Sigmoid,
+    /// The square root of the softplus of each logit.
+    SqrtSoftplus,
 }
 
 /// How scores become a choice.
@@ -37,11 +40,59 @@ pub struct Scored {
 /// Most groups of a layer.
 pub const GROUPS_LIMIT: usize = 64;
 
-pub(crate) fn source(score: Score, biased: bool, form: Form) -> (Source, String) {
+/// What may move the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moved {
+    /// Nothing.
+    No,
+    /// A bias of each expert.
+    ByBias,
+    /// Only experts that a table has for the token are eligible.
+    Given,
+}
+
+impl Moved {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::No, Self::ByBias, Self::Given];
+}
+
+/// The experts of each token, where they are given.
+#[derive(Clone, Copy)]
+pub struct Given<'a> {
+    /// `[vocabulary, columns]` distinct experts, two in a word.
+    pub table: &'a Buffer,
+    /// Experts of a token of the vocabulary.
+    pub columns: usize,
+    /// `[tokens]`
+    pub ids: &'a Buffer,
+}
+
+/// What moves a choice.
+#[derive(Clone, Copy)]
+pub enum Moves<'a> {
+    /// As [`Moved::No`].
+    No,
+    /// As [`Moved::ByBias`]: `[experts]`.
+    ByBias(&'a Buffer),
+    /// As [`Moved::Given`].
+    Given(Given<'a>),
+}
+
+impl<'a> From<Option<&'a Buffer>> for Moves<'a> {
+    fn from(bias: Option<&'a Buffer>) -> Self {
+        bias.map_or(Self::No, Self::ByBias)
+    }
+}
+
+pub(crate) fn source(score: Score, by: Moved, form: Form) -> (Source, String) {
     let source = router::declare(Source::new()).parameters(&["groups", "kept", "least", "scale"]);
-    let (source, moved) = match biased {
-        true => (source.read("bias", "f32"), "value + bias[e]"),
-        false => (source, "value"),
+    let (source, moved) = match by {
+        Moved::ByBias => (source.read("bias", "f32"), "value + bias[e]"),
+        Moved::No => (source, "value"),
+        Moved::Given => {
+            let source = source.read("given", "u32").read("tokens", "u32").parameters(&["columns"]);
+            (source.function(IS_GIVEN), "select(-3.2e38, value, is_given(e, wid.x))")
+        }
     };
     let source = source
         .shared("score", "array<vec4<f32>, 256>")
@@ -49,7 +100,12 @@ pub(crate) fn source(score: Score, biased: bool, form: Form) -> (Source, String)
         .shared("of_group", "array<f32, 64>")
         .shared("stays", "array<u32, 64>");
     let source = router::declare_shared(source, form);
+    let source = match score {
+        Score::SqrtSoftplus => source.function(SQRT_SOFTPLUS),
+        _ => source,
+    };
     let (before, value) = match score {
+        Score::SqrtSoftplus => ("", "sqrt_softplus(LOGIT)"),
         Score::Sigmoid => ("", "1.0 / (1.0 + exp(-LOGIT))"),
         Score::Softmax => (SUM, "exp(LOGIT - greatest) / sum"),
     };
@@ -58,6 +114,29 @@ pub(crate) fn source(score: Score, biased: bool, form: Form) -> (Source, String)
     let body = body.replace("WRITE", WRITE).replace("VALUE", &value).replace("MOVED", moved);
     (source, format!("{BEGIN}{body}"))
 }
+
+const IS_GIVEN: &str = "
+fn is_given(e: u32, token: u32) -> bool {
+    let first = tokens[token] * p.columns;
+    var found = false;
+    for (var at = first; at < first + p.columns; at = at + 1u) {
+        if ((given[at >> 1u] >> ((at & 1u) * 16u)) & 0xffffu) == e { found = true; }
+    }
+    return found;
+}
+";
+
+/// The logarithm of one and a small number as twice an inverse hyperbolic tangent, by its series up to a third: that of
+/// a driver may have no correct digit near one.
+const SQRT_SOFTPLUS: &str = "
+fn sqrt_softplus(x: f32) -> f32 {
+    let e = exp(-abs(x));
+    let t = e / (2.0 + e);
+    let s = t * t;
+    let high = 0.2 + s * (0.14285715 + s * (0.11111111 + s * (0.09090909 + s * (0.07692308 + s * 0.06666667))));
+    return sqrt(max(x, 0.0) + 2.0 * t * (1.0 + s * (0.33333334 + s * high)));
+}
+";
 
 /// The greatest logit, and the sum of all exponentials.
 const SUM: &str = "
@@ -153,14 +232,14 @@ const BODY: &str = "
         }
         ";
 
-/// As [`router::launch`], by scores; `bias[experts]` moves the choice alone.
+/// As [`router::launch`], by scores; a bias or a table moves the choice alone.
 ///
 /// # Errors
 /// The device failed.
 pub fn launch(
     gpu: &mut Gpu,
     of: Scored,
-    (logits, bias): (Span<'_>, Option<&Buffer>),
+    (logits, moves): (Span<'_>, Moves<'_>),
     slabs: &Slabs,
     choice: Choice<'_>,
     Chosen { tokens, experts, k }: Chosen,
@@ -171,7 +250,19 @@ pub fn launch(
     let mut parameters = choice.parameters(experts, k, normalise).to_vec();
     parameters.extend([groups as u32, kept as u32, least.to_bits(), scale.to_bits()]);
     let mut spans = choice.spans(logits, slabs).to_vec();
-    spans.extend(bias.map(Buffer::all));
-    let op = Op::RouterScored { score, biased: bias.is_some() };
+    let moved = match moves {
+        Moves::No => Moved::No,
+        Moves::ByBias(bias) => {
+            spans.push(bias.all());
+            Moved::ByBias
+        }
+        Moves::Given(Given { table, columns, ids }) => {
+            assert!(k <= columns && groups == 1, "{k} of {columns} that are given");
+            spans.extend([table.all(), ids.all()]);
+            parameters.push(columns as u32);
+            Moved::Given
+        }
+    };
+    let op = Op::RouterScored { score, moved };
     gpu.dispatch(op, &spans, &parameters, [tokens as u32, 1, 1])
 }

@@ -20,7 +20,10 @@ impl Constants {
     /// Numbers of the buffers; the last is of models that have layers with a window.
     pub(super) fn sizes(config: &ModelConfig) -> Vec<usize> {
         let normed = |it: &&AttentionConfig| it.values != Values::Projected;
-        let ones = config.attentions().filter(normed).map(|it| it.head_dim).max().unwrap_or(0);
+        let ones = config.attentions().filter(normed).map(|it| it.head_dim);
+        // Queries of compressed attention are normed without a weight.
+        let queries = config.compressed.map(|_| config.attention.head_dim);
+        let ones = ones.chain(queries).max().unwrap_or(0);
         let windows = config.layers.iter().any(|layer| layer.kept_window().is_some());
         let sinks = windows.then_some(config.attention.query_heads);
         let scale = usize::from(config.stream.embedding_scale != 1.0);

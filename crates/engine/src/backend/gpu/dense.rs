@@ -22,6 +22,9 @@ impl GpuBackend {
         self.products_of(&normed, &firsts)?;
         let gpu = &mut self.residency.device_mut().gpu;
         match dense.activation {
+            Activation::Limited { limit } => {
+                elementwise::launch_limited(gpu, &up, &inner, limit, count)?;
+            }
             Activation::GeGlu => elementwise::launch_geglu(gpu, &up, &inner, count)?,
             _ => elementwise::launch_swiglu(gpu, &up, &inner, count)?,
         }

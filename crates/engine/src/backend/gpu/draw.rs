@@ -62,9 +62,9 @@ impl GpuBackend {
         let (count, hidden) = (tokens.len(), self.config.hidden);
         let row = 4 * hidden as u64;
         for (index, &token) in tokens.iter().enumerate() {
-            let residual = &self.registers[super::Register::Residual as usize];
+            let residual = self.stream_rows().clone();
             let (start, at) = (token as u64 * row, index as u64 * row);
-            self.residency.device_mut().gpu.copy(residual, start, &self.head.selected, at, row);
+            self.residency.device_mut().gpu.copy(&residual, start, &self.head.selected, at, row);
         }
         let (weight, to) = (&self.vectors[norm.index()], &self.head.selected_normed);
         let buffers = (&self.head.selected, weight, to);

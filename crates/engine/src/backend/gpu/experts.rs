@@ -153,7 +153,8 @@ impl MixtureBuffers {
         let (alpha, limit) = match self.moe.activation {
             Activation::GeGlu => return experts::Activation::GeGlu,
             Activation::Clamped { alpha, limit } => (alpha, limit),
-            Activation::SwiGlu | Activation::Limited { .. } => return experts::Activation::SwiGlu,
+            Activation::Limited { limit } => return experts::Activation::Limited(limit),
+            Activation::SwiGlu => return experts::Activation::SwiGlu,
         };
         let biases = self.biases[layer.index()].as_ref();
         let [gate_up, down] = biases.expect("clamped experts have biases, known before they run");

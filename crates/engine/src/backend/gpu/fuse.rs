@@ -16,7 +16,6 @@ use super::super::prepared::Prepared;
 use super::super::{Listing, Register};
 use crate::model::activation::{Activation, GateUpRows};
 use crate::model::config::{LayerSpec, ModelConfig, OutputGate};
-use crate::model::dense::Dense;
 use crate::model::index::IndexForm;
 use crate::model::mixture::Mixture;
 use crate::model::program::{Op, Product, Program, Refusal};
@@ -233,9 +232,6 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         Op::Attend { .. } if layer.window != layer.kept_window() => {
             Err(Refusal::form(op, "over a sliding window of so many tokens"))
         }
-        Op::Dense(Dense { activation: Activation::Limited { .. }, .. }) => {
-            Err(Refusal::form(op, Refusal::CLAMPED))
-        }
         Op::Mixture(mixture) => serves_mixture(config, mixture).map_err(|it| Refusal::form(op, it)),
         Op::AttendRows { .. }
             if config.index.is_some_and(|index| index.form == IndexForm::Pooled) =>
@@ -263,20 +259,20 @@ pub(super) fn serves(config: &ModelConfig, layer: &LayerSpec, op: &Op) -> Result
         | Op::DeltaRule { .. }
         | Op::GateHeads { .. }
         | Op::Dense(_)
-        | Op::GatedNorm { .. } => Ok(()),
-        Op::GroupedLinear { .. }
+        | Op::GroupedLinear { .. }
         | Op::AttendCompressed(_)
-        | Op::AttendIndexed(_)
+        | Op::OpenStreams { .. }
+        | Op::CloseStreams { .. }
+        | Op::MergeStreams { .. }
+        | Op::GatedNorm { .. } => Ok(()),
+        Op::AttendIndexed(_)
         | Op::GatherRows { .. }
         | Op::NormPair { .. }
         | Op::KeepKeys
         | Op::MixNgrams(_)
         | Op::NormStreams { .. }
         | Op::GateStreams { .. }
-        | Op::InjectStreams { .. }
-        | Op::OpenStreams { .. }
-        | Op::CloseStreams { .. }
-        | Op::MergeStreams { .. } => Err(Refusal::operation(op)),
+        | Op::InjectStreams { .. } => Err(Refusal::operation(op)),
     }
 }
 
@@ -287,10 +283,7 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
     let in_turns = moe.rows != GateUpRows::Apart;
     // Kernels have biases of experts and clamped activations only with each other, and with no shared expert.
     let of_experts = moe.biases && clamped;
-    if let Score::SqrtSoftplus { .. } = moe.router.score {
-        return Err("with a router of roots");
-    }
-    if mixture.table.is_some() {
+    if mixture.table.is_some() && moe.router.score == Score::Softmax {
         return Err("chosen by a table");
     }
     if mixture.shared.is_some() {
@@ -304,9 +297,6 @@ fn serves_mixture(config: &ModelConfig, mixture: &Mixture) -> Result<(), &'stati
         if mixture.to.is_some() {
             return Err("with a shared expert and an output of its own");
         }
-    }
-    if matches!(moe.activation, Activation::Limited { .. }) {
-        return Err(Refusal::CLAMPED);
     }
     let biased_logits = moe.router.bias && moe.router.score == Score::Softmax;
     if mixture.shared.is_some() && (biased_logits || moe.biases || clamped) {

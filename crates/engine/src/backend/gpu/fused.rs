@@ -9,7 +9,7 @@ use gpu::op::{
     attention, combine, convolution, delta, delta_channels, elementwise, fused, gated_product,
     heads, norm, product, prompt, tile,
 };
-use gpu::{Buffer, GpuError};
+use gpu::{Buffer, Gpu, GpuError};
 use kernels::DeltaDecay;
 use store::LayerId;
 use store::cache::Phase;
@@ -19,6 +19,7 @@ use super::ops::gate_of;
 use super::requirements::Sizes;
 use super::{GpuBackend, Register};
 use crate::EngineError;
+use crate::model::activation::Activation;
 use crate::model::config::{DeltaConfig, HeadOrder, OutputGate};
 use crate::model::mixture::Mixture;
 use crate::model::program::Product;
@@ -48,6 +49,20 @@ pub(super) fn halves(
     }
     let [values, factors] = sizes.halves;
     Ok(Some(Halves { values: numbers("halves", values)?, factors: numbers("halves", factors)? }))
+}
+
+/// The activation of an expert that is always used: SwiGLU, of clamped numbers in some families.
+fn activate_shared(
+    gpu: &mut Gpu,
+    activation: Activation,
+    up: &Buffer,
+    gate: &Buffer,
+    count: usize,
+) -> Result<(), GpuError> {
+    match activation {
+        Activation::Limited { limit } => elementwise::launch_limited(gpu, up, gate, limit, count),
+        _ => elementwise::launch_swiglu(gpu, up, gate, count),
+    }
 }
 
 impl GpuBackend {
@@ -376,7 +391,8 @@ impl GpuBackend {
             let Some(shared) = shared else { return Ok(()) };
             let (gate, up) = (self.mixture.shared_gate.clone(), self.mixture.shared_up.clone());
             let count = self.tokens * self.trunk.matrix(shared.gate.index()).rows;
-            elementwise::launch_swiglu(&mut self.residency.device_mut().gpu, &up, &gate, count)?;
+            let gpu = &mut self.residency.device_mut().gpu;
+            activate_shared(gpu, mixture.activation, &up, &gate, count)?;
             let rows = self.mixture.shared_rows.clone();
             return Ok(self.tiled(&gate, &[(shared.down, rows)], false)?);
         }
@@ -410,13 +426,15 @@ impl GpuBackend {
         }
         let (gpu, buffers, tokens) =
             (&mut self.residency.device_mut().gpu, &self.mixture, self.tokens);
-        if tokens == 1 && alike(&[gate.into(), up.into()]) && gate.rows == up.rows {
+        let plain = mixture.activation == Activation::SwiGlu;
+        if tokens == 1 && plain && alike(&[gate.into(), up.into()]) && gate.rows == up.rows {
             fused::launch_gated(gpu, [gate, up], normed, &buffers.shared_gate)?;
         } else {
             product::launch(gpu, gate, normed, &buffers.shared_gate, tokens, false)?;
             product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
             let count = tokens * gate.rows;
-            elementwise::launch_swiglu(gpu, &buffers.shared_up, &buffers.shared_gate, count)?;
+            let (up, gate) = (&buffers.shared_up, &buffers.shared_gate);
+            activate_shared(gpu, mixture.activation, up, gate, count)?;
         }
         if !self.closes(mixture) {
             let (x, y) = (&self.mixture.shared_gate, &self.mixture.shared_rows);
@@ -441,6 +459,8 @@ impl GpuBackend {
             self.alone()
                 && shared.gate_weight.is_some()
                 && self.config.moe.router.score == Score::Softmax
+                && self.config.hyper.is_none()
+                && mixture.activation == Activation::SwiGlu
                 && fused::serves(down.packing, down.columns)
         })
     }
@@ -454,7 +474,11 @@ impl GpuBackend {
         let (closes, k) = (self.closes(mixture), self.options.top_k);
         let (gpu, buffers) = (&mut self.residency.device_mut().gpu, &self.mixture);
         let to = mixture.to.unwrap_or(Register::Residual);
-        let (add, residual) = (mixture.to.is_none(), &self.registers[to as usize]);
+        let hyper = self.config.hyper.is_some();
+        let (add, residual) = match hyper {
+            true => (false, &self.streams.read),
+            false => (mixture.to.is_none(), &self.registers[to as usize]),
+        };
         if let Some(factors) = mixture.expert_scales {
             // Here, where a step that missed an expert goes on.
             let pairs = self.tokens * k;
@@ -474,6 +498,6 @@ impl GpuBackend {
         });
         let size = combine::Combined { tokens: self.tokens, k, width: self.config.hidden, add };
         combine::launch(gpu, rows, shared, residual, size)?;
-        Ok(())
+        Ok(self.give_streams()?)
     }
 }

@@ -9,14 +9,17 @@ use store::format::ProjectionShape;
 use store::trunk::LoadMode;
 
 use super::chosen_rows::ChoiceBuffers;
+use super::compressed::CompressedBuffers;
 use super::constants::Constants;
 use super::draw::Head;
 use super::experts::{self, ExpertMemory, MixtureBuffers};
+use super::given::GivenTables;
 use super::latent::LatentBuffers;
 use super::places::Places;
 use super::prefetch::Prefetch;
 use super::requirements::{Sizes, held_runs};
 use super::step::Steps;
+use super::streams::StreamBuffers;
 use super::{BATCH_LIMIT, GpuBackend, GpuOptions, Prediction, check_kv_type, fused};
 use crate::EngineError;
 use crate::backend::check_layers;
@@ -86,6 +89,9 @@ impl GpuBackend {
         let constants = Constants::new(&mut gpu, &config)?;
         let latent = LatentBuffers::new(&mut gpu, sizes.latent)?;
         let choice = ChoiceBuffers::new(&mut gpu, sizes.choice)?;
+        let streams = StreamBuffers::new(&mut gpu, sizes.streams)?;
+        let compressed = CompressedBuffers::new(&mut gpu, &config, &sizes)?;
+        let given = GivenTables::load(&mut gpu, catalog)?;
         let places = Places::new(&mut gpu, &options, &sizes)?;
         let head = Head::new(&mut gpu, &sizes)?;
         // Nothing is guessed of layers behind the device's own.
@@ -102,6 +108,9 @@ impl GpuBackend {
             mixture,
             latent,
             choice,
+            streams,
+            compressed,
+            given,
             constants,
             windowed: config.windowed.as_ref().map(|it| (windowed, it.rope.inverse_frequencies())),
             sequences: places.owner(&options),

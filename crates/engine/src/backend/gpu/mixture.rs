@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use gpu::op::router_scored::{self, Scored};
+use gpu::op::router_scored::{self, Moves, Scored};
 use gpu::op::{chosen, experts, fused, router};
 use store::cache::{Phase, QueueCounters, StoreCounters};
 use store::{ExpertId, LayerId};
@@ -55,7 +55,15 @@ fn scored(router: &Router) -> Option<Scored> {
             least: least_sum,
             scale: 1.0,
         }),
-        Score::Softmax | Score::SqrtSoftplus { .. } => None,
+        Score::SqrtSoftplus { scale } => Some(Scored {
+            score: router_scored::Score::SqrtSoftplus,
+            groups: 1,
+            kept: 1,
+            normalise,
+            least: 1e-20,
+            scale,
+        }),
+        Score::Softmax => None,
     }
 }
 
@@ -83,7 +91,8 @@ impl GpuBackend {
             && mixture.activation == Activation::SwiGlu
             && mixture.expert_scales.is_none()
             && mixture.router_input == Register::Normed
-            && mixture.to.is_none();
+            && mixture.to.is_none()
+            && self.config.hyper.is_none();
         let whole = mixture.shared.is_none() || self.joins(mixture);
         (!self.residency.can_move() || reached) && self.alone() && plain && whole
     }
@@ -180,7 +189,11 @@ impl GpuBackend {
             }
             None if let Some(of) = scored(&moe.router) => {
                 let shape = router::Chosen { tokens, experts: moe.experts, k };
-                let from = (logits, added);
+                let moves = match mixture.table {
+                    Some(table) => Moves::Given(self.given.of(table, &self.token_ids)),
+                    None => added.into(),
+                };
+                let from = (logits, moves);
                 router_scored::launch(gpu, of, from, &slots.slabs, choice, shape)?;
             }
             None => {

@@ -10,12 +10,14 @@
 
 mod attend;
 mod chosen_rows;
+mod compressed;
 mod constants;
 mod dense;
 mod draw;
 mod experts;
 mod fuse;
 mod fused;
+mod given;
 mod latent;
 mod load;
 mod mixture;
@@ -28,10 +30,11 @@ mod running;
 mod slots;
 mod speed;
 mod step;
+mod streams;
 
 use std::sync::Arc;
 
-use gpu::op::{elementwise, embedding, product};
+use gpu::op::{elementwise, product};
 pub use gpu::{
     Adapter, DriverOptions, Gpu, GpuError, Handle, Import, Kind, MemoryClass, Wait, adapters,
     check, choose,
@@ -41,12 +44,14 @@ use store::LayerId;
 use store::cache::{Phase, StoreCounters};
 
 use self::chosen_rows::ChoiceBuffers;
+use self::compressed::CompressedBuffers;
 use self::constants::Constants;
 use self::draw::Head;
 pub use self::experts::ExpertMemory;
 use self::experts::MixtureBuffers;
 pub use self::fuse::describe;
 use self::fuse::{Facts, Launch, Shape, prepare};
+use self::given::GivenTables;
 use self::latent::LatentBuffers;
 use self::places::Places;
 use self::prefetch::Prefetch;
@@ -58,6 +63,7 @@ pub use self::requirements::{
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;
 use self::step::{STEP_TOKENS, Steps};
+use self::streams::StreamBuffers;
 use super::prepared::Prepared;
 use super::{
     Backend, BatchRules, Cancel, Incoming, LayerBorder, Purpose, Ranking, Register, Run,
@@ -81,6 +87,18 @@ pub fn most_slots(adapter: &Adapter, slot_bytes: usize) -> usize {
 /// Most tokens of a batch: devices count workgroups in 16 bits.
 pub const BATCH_LIMIT: usize = 32768;
 
+/// Cosine and sine of each pair's angle at these positions, as exact as the processor's.
+fn turned_at(positions: &[usize], frequencies: &[f32], magnitude: f32) -> Vec<f32> {
+    let mut angles = Vec::with_capacity(2 * positions.len() * frequencies.len());
+    for &position in positions {
+        for frequency in frequencies {
+            let angle = f64::from(position as u32 as f32 * frequency);
+            angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
+        }
+    }
+    angles
+}
+
 /// Runs models on a GPU.
 pub struct GpuBackend {
     config: ModelConfig,
@@ -98,6 +116,9 @@ pub struct GpuBackend {
     mixture: MixtureBuffers,
     latent: LatentBuffers,
     choice: ChoiceBuffers,
+    streams: StreamBuffers,
+    compressed: CompressedBuffers,
+    given: GivenTables,
     constants: Constants,
     /// Angles and frequencies of layers with a window, where they have others.
     windowed: Option<(Buffer, Vec<f32>)>,
@@ -167,20 +188,11 @@ impl GpuBackend {
         EngineError::NotFinite { position }
     }
 
-    /// The batch's tokens, and the angles of their positions: sine and cosine as exact as the processor's.
+    /// The batch's tokens, and the angles of their positions.
     fn tell_batch(&mut self) -> Result<(), GpuError> {
-        let positions = self.spans.iter().flat_map(|span| span.position..span.end());
-        let positions = positions.map(|position| position as u32);
-        let turned = |frequencies: &[f32], magnitude: f32| {
-            let mut angles = Vec::with_capacity(2 * self.tokens * frequencies.len());
-            for position in positions.clone() {
-                for frequency in frequencies {
-                    let angle = f64::from(position as f32 * frequency);
-                    angles.extend([angle.cos(), angle.sin()].map(|it| it as f32 * magnitude));
-                }
-            }
-            angles
-        };
+        let positions: Vec<usize> =
+            self.spans.iter().flat_map(|span| span.position..span.end()).collect();
+        let turned = |frequencies: &[f32], magnitude| turned_at(&positions, frequencies, magnitude);
         let angles = turned(&self.frequencies, self.config.attention.rope.magnitude());
         let windowed = match (&self.windowed, &self.config.windowed) {
             (Some((to, frequencies)), Some(it)) => {
@@ -190,6 +202,7 @@ impl GpuBackend {
         };
         let gpu = &mut self.residency.device_mut().gpu;
         gpu.write_words(&self.token_ids, 0, &self.ids)?;
+        self.compressed.tell(gpu, &positions)?;
         if let Some((to, angles)) = windowed {
             gpu.write_floats(to, 0, &angles)?;
         }
@@ -259,7 +272,7 @@ impl SequenceDevice for GpuBackend {
     fn suspend(&mut self) -> Option<Suspended> {
         let mut residual = Vec::new();
         if self.at_work {
-            let count = self.tokens * self.config.hidden;
+            let count = self.tokens * self.config.streams() * self.config.hidden;
             let from = &self.registers[Register::Residual as usize];
             residual = self.residency.device_mut().gpu.read_floats(from, 0, count).ok()?;
         }
@@ -339,19 +352,13 @@ impl Backend for GpuBackend {
     fn embed(&mut self, table: MatrixId) {
         self.at_work = true;
         self.attempt(|this| {
-            let table = this.trunk.matrix(table.index());
-            let residual = &this.registers[Register::Residual as usize];
-            embedding::launch(
-                &mut this.residency.device_mut().gpu,
-                table,
-                &this.token_ids,
-                residual,
-                this.tokens,
-            )?;
-            let Some(factor) = &this.constants.embedding_scale else { return Ok(()) };
-            let (count, gpu) =
-                (this.tokens * this.config.hidden, &mut this.residency.device_mut().gpu);
-            elementwise::launch_scale(gpu, factor, residual, count)
+            this.launch_embed(table)?;
+            if let Some(factor) = &this.constants.embedding_scale {
+                let (count, rows) = (this.tokens * this.config.hidden, this.stream_rows().clone());
+                let gpu = &mut this.residency.device_mut().gpu;
+                elementwise::launch_scale(gpu, factor, &rows, count)?;
+            }
+            this.spread()
         });
     }
 
@@ -397,7 +404,8 @@ impl LayerBorder for GpuBackend {
     fn read_residual(&mut self, to: &mut Vec<f32>) -> Result<(), EngineError> {
         self.settle()?;
         let residual = self.registers[Register::Residual as usize].clone();
-        let bytes = 4 * (self.tokens * self.config.hidden) as u64;
+        let values = self.tokens * self.config.streams() * self.config.hidden;
+        let bytes = 4 * values as u64;
         let bytes = self.finish(&mut |_| Ok(()), &[(&residual, 0, bytes)])?;
         to.clear();
         to.extend(bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)));
@@ -408,7 +416,8 @@ impl LayerBorder for GpuBackend {
     /// Before anything of the batch is recorded: what is recorded ahead begins behind it.
     fn write_residual(&mut self, from: Incoming<'_>) -> Result<(), EngineError> {
         let from = from.values()?;
-        assert_eq!(from.len(), self.tokens * self.config.hidden, "stages have the same batch");
+        let values = self.tokens * self.config.streams() * self.config.hidden;
+        assert_eq!(from.len(), values, "stages have the same batch");
         self.at_work = true;
         let to = &self.registers[Register::Residual as usize];
         let gpu = &mut self.residency.device_mut().gpu;

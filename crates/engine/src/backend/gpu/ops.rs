@@ -105,9 +105,12 @@ impl GpuBackend {
             &Op::Scale { register, factor } => self.scale(register, factor),
             &Op::NormRow { register, weight } => self.norm_row(register, weight),
             &Op::NormHeads { heads, weight } => self.norm_heads(layer, heads, weight),
-            Op::GroupedLinear { .. }
-            | Op::AttendCompressed(_)
-            | Op::AttendIndexed(_)
+            &Op::GroupedLinear { from, matrix, to } => self.grouped_linear(from, matrix, to),
+            Op::AttendCompressed(weights) => self.attend_compressed(layer, weights),
+            Op::OpenStreams { site, norm } => self.open_streams(site, *norm),
+            &Op::CloseStreams { from } => self.close_streams(from),
+            Op::MergeStreams { site } => self.merge_streams(site.as_ref()),
+            Op::AttendIndexed(_)
             | Op::GatherRows { .. }
             | Op::NormPair { .. }
             | Op::KeepKeys
@@ -115,9 +118,6 @@ impl GpuBackend {
             | Op::NormStreams { .. }
             | Op::GateStreams { .. }
             | Op::InjectStreams { .. }
-            | Op::OpenStreams { .. }
-            | Op::CloseStreams { .. }
-            | Op::MergeStreams { .. }
             | Op::Mixture(_)
             | Op::Dense(_) => unreachable!("{}: refused when the model was loaded", op.name()),
         }
@@ -126,7 +126,7 @@ impl GpuBackend {
     fn rms_norm(&mut self, from: Register, weight: VectorId, to: Register) -> Result<(), GpuError> {
         let [x, y] = [from, to].map(|register| &self.registers[register as usize]);
         let weight = &self.vectors[weight.index()];
-        let shape = (self.tokens, self.config.hidden);
+        let shape = (self.tokens, Register::widths(&self.config)[to as usize]);
         norm::launch(
             &mut self.residency.device_mut().gpu,
             (x, weight, y),

@@ -23,6 +23,8 @@ struct Place {
     states: Vec<Sides>,
     /// By layer with a window: keys, values.
     windows: Vec<Sides>,
+    /// State and pages of compressed attention, in models that have it.
+    compressed: Vec<Sides>,
 }
 
 /// Buffers of all sequences.
@@ -46,23 +48,20 @@ impl Places {
             pairs.collect::<Result<Vec<Sides>, EngineError>>()
         };
         let recurrent = ["recurrent state", "convolution tail"];
+        let (rows, of_rows) = (["state of rows", "compressed rows"], sizes.compressed_bytes());
+        let (count, window) = (|kept| layout.count(kept), layout.window_place_bytes() as u64);
+        let sides = |it: usize| sizes.sides_bytes(it);
         let mut places = Vec::with_capacity(options.sequences);
         for _ in 0..options.sequences {
-            let (caches, states) = (layout.count(Kept::Paged), layout.count(Kept::State));
             places.push(Place {
-                caches: pairs(caches, ["keys of a context"; 2], &|it| sizes.sides_bytes(it))?,
-                states: pairs(states, recurrent, &|_| sizes.recurrent_bytes())?,
-                windows: Vec::new(),
+                caches: pairs(count(Kept::Paged), ["keys of a context"; 2], &sides)?,
+                states: pairs(count(Kept::State), recurrent, &|_| sizes.recurrent_bytes())?,
+                windows: pairs(count(Kept::Window), ["keys of a window"; 2], &|_| [window; 2])?,
+                compressed: pairs(sizes.compressed_places(), rows, &|_| of_rows)?,
             });
         }
-        let mut run = None;
-        if let Some(windows) = &sizes.windows {
-            let (count, bytes) = (layout.count(Kept::Window), layout.window_place_bytes() as u64);
-            for place in &mut places {
-                place.windows = pairs(count, ["keys of a window"; 2], &|_| [bytes; 2])?;
-            }
-            run = pairs(1, ["keys of a run"; 2], &|_| [windows.run_bytes() as u64; 2])?.pop();
-        }
+        let run = sizes.windows.map(|it| it.run_bytes() as u64);
+        let run = pairs(run.iter().len(), ["keys of a run"; 2], &|_| [run.unwrap_or(0); 2])?.pop();
         Ok(Self { layout, places, run })
     }
 
@@ -88,6 +87,11 @@ impl Places {
         &self.places[sequence.place()].windows[self.layout.index(layer)]
     }
 
+    /// State and pages of compressed attention.
+    pub(super) fn compressed(&self, sequence: SequenceId) -> &Sides {
+        &self.places[sequence.place()].compressed[0]
+    }
+
     /// Keys and values of a prompt's run in a layer with a window, and of the window before it.
     pub(super) fn run(&self) -> &Sides {
         self.run.as_ref().expect("a layout with windows has a buffer for runs")
@@ -105,13 +109,9 @@ impl Places {
             Memory::Tail(index) => (&place.states[index], 1),
             Memory::Rows { layer, side } => (&place.caches[layer], side),
             Memory::Window { layer, side } => (&place.windows[layer], side),
-            Memory::Compressed
-            | Memory::Side
-            | Memory::Ring(_)
-            | Memory::Pages
-            | Memory::IndexPages => {
-                unreachable!("models with {:?} are refused", region.memory)
-            }
+            Memory::Compressed => (&place.compressed[0], 0),
+            Memory::Pages => (&place.compressed[0], 1),
+            memory => unreachable!("models with {memory:?} are refused"),
         };
         if side == 0 { first } else { second }
     }

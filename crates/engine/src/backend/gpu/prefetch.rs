@@ -87,7 +87,8 @@ impl Prefetch {
         if let Score::Sigmoid { .. } = score {
             elementwise::launch_sigmoid(gpu, to, count)?;
         }
-        let moved = !matches!(score, Score::BalancedSoftmax { .. });
+        // A guess by roots is one by their logits: a bias of the choice would be too large or too small.
+        let moved = !matches!(score, Score::BalancedSoftmax { .. } | Score::SqrtSoftplus { .. });
         if let Some(bias) = bias.filter(|_| moved) {
             let bias = &vectors[bias.index()];
             plain::launch_add_bias(gpu, (to, bias), (tokens, experts))?;

@@ -16,15 +16,16 @@ use kernels::format::Encoding;
 use store::format::ProjectionShape;
 
 use super::super::Register;
+use super::compressed;
 use super::constants::Constants;
 use super::fuse::serves;
 use super::step::STEP_TOKENS;
-use super::{chosen_rows, latent};
+use super::{chosen_rows, given, latent, streams};
 use crate::EngineError;
 use crate::model::config::{AttentionConfig, FeedForward, ModelConfig};
 use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
-use crate::sequences::{Kept, RowForm, SequenceLayout, WindowSizes};
+use crate::sequences::{Kept, Placement, RowForm, RowPlaces, SequenceLayout, WindowSizes};
 use crate::weights::Catalog;
 
 /// Sizes of a backend.
@@ -44,7 +45,7 @@ pub struct GpuOptions {
     pub snapshot_pages: usize,
     /// Most tokens of one sequence.
     pub context: usize,
-    /// How keys and values are stored: f32, f16 or q8.
+    /// How keys and values are stored: f32, f16, q8, or as the model was trained.
     pub kv_type: KvType,
     /// Experts per token; the trained number unless the user asked for fewer.
     pub top_k: usize,
@@ -126,6 +127,13 @@ pub(super) struct Sizes {
     pub(super) latent: [usize; 2],
     /// Scores of rows, and rows that tokens choose.
     pub(super) choice: [usize; 2],
+    /// [`compressed::sizes`], and [`streams::sizes`].
+    pub(super) compressed: [usize; 4],
+    pub(super) streams: [usize; 2],
+    /// Words of tables that give experts.
+    tables: Vec<usize>,
+    /// What sequences keep of compressed attention.
+    compressed_rows: RowPlaces,
     /// Tokens of a sequence.
     context: usize,
     /// What layers with a window keep.
@@ -142,14 +150,14 @@ impl Sizes {
         let inner = network_width(config);
         let attention = &config.attention;
         let layout =
-            SequenceLayout::of_layers(config, &options.layers, options.kv_type, RowForm::Rows);
+            SequenceLayout::of_layers(config, &options.layers, options.kv_type, RowForm::Words);
         let layout = Arc::new(layout.with_keys_by_layer());
         let values = config.delta.as_ref().map_or(0, |shape| shape.value_width());
         let widest = hidden
             .max(values)
             .max(config.attentions().map(AttentionConfig::query_width).max().unwrap_or(0));
         let widest = widest.max(inner);
-        let widest = widest.max(latent::widest(config));
+        let widest = widest.max(latent::widest(config)).max(compressed::widest(config));
         let widths = [(tokens, widest), (pairs, moe.intermediate)];
         let halves = widths.map(|(rows, width)| Halves::sizes(rows, width)[0]);
         let context = options.context;
@@ -189,10 +197,14 @@ impl Sizes {
                 rows => draw::scratch_words(config.vocabulary, rows),
             },
             drawn: logit_rows.min(STEP_TOKENS),
-            left: if ends { 0 } else { tokens.min(STEP_TOKENS) * hidden },
+            left: if ends { 0 } else { tokens.min(STEP_TOKENS) * config.streams() * hidden },
             cache_bytes: (options.context * layout.row()) as u64,
             latent: latent::sizes(config, tokens),
             choice: chosen_rows::sizes(config, options),
+            compressed: compressed::sizes(config, options, &layout),
+            streams: streams::sizes(config, tokens),
+            tables: given::sizes(config, options),
+            compressed_rows: Placement::new(&layout, options.sequences, context).compressed(false),
             context,
             windows: WindowSizes::new(&layout, options.batch_tokens),
             layout,
@@ -212,6 +224,17 @@ impl Sizes {
     /// Bytes of a sequence's recurrent state and convolution tail in one delta layer.
     pub(super) fn recurrent_bytes(&self) -> [u64; 2] {
         [self.layout.state(), self.layout.tail()].map(|values| 4 * values as u64)
+    }
+
+    /// Places of a sequence in which compressed attention keeps what it keeps: one, or none.
+    pub(super) fn compressed_places(&self) -> usize {
+        usize::from(self.compressed_rows.state_values > 0)
+    }
+
+    /// Bytes of a sequence's state and pages of compressed attention.
+    pub(super) fn compressed_bytes(&self) -> [u64; 2] {
+        let rows = &self.compressed_rows;
+        [4 * rows.state_values, rows.sequence_bytes()].map(|bytes| bytes as u64)
     }
 
     /// Bytes of all buffers of a batch.
@@ -247,6 +270,8 @@ impl Sizes {
         let registers =
             self.registers.into_iter().chain(self.halves).chain(self.latent).chain(self.choice);
         let registers = registers.chain(self.constants.iter().copied());
+        let registers = registers.chain(self.compressed).chain(self.streams);
+        let registers = registers.chain(self.tables.iter().copied());
         let numbers = registers.chain(batch).chain(mixture).chain(pairs);
         numbers.map(|numbers| 4 * numbers as u64).chain(Gpu::grid_bytes())
     }
@@ -258,7 +283,7 @@ impl Sizes {
         let control = Gpu::CONTROL_WORDS as usize;
         let step = control + self.chosen + self.guesses + self.logits + self.left;
         let chosen = if config.shares_choices() { self.choice[1] } else { 0 };
-        let aside = chosen.max(control + self.tokens * config.hidden);
+        let aside = chosen.max(control + self.tokens * config.streams() * config.hidden);
         page.max(4 * step.max(states).max(aside) as u64)
     }
 }
@@ -289,21 +314,30 @@ impl GpuRequirements {
         let activations = sum(&mut sizes.batch());
         let layers = |kept| sizes.layout.count(kept) * options.sequences;
         let (windows, caches) = (layers(Kept::Window), sizes.layout.count(Kept::Paged));
+        let rows = sizes.compressed_places() * options.sequences;
+        let [of_rows, of_pages] = sizes.compressed_bytes().map(|it| std::iter::repeat_n(it, rows));
         let key_values = (0..options.sequences).flat_map(|_| 0..caches);
         let key_values = key_values.map(|index| sizes.sides_bytes(index));
-        let key_values = sum(&mut key_values.flatten());
+        let key_values = sum(&mut key_values.flatten().chain(of_pages));
         let kept = sizes.windows.iter().flat_map(|it| {
             let place = sizes.layout.window_place_bytes();
             let bytes = [(place, 2 * windows), (it.run_bytes(), 2)];
             bytes.into_iter().flat_map(|(bytes, count)| std::iter::repeat_n(bytes as u64, count))
         });
-        let kept = sum(&mut { kept });
+        let kept = sum(&mut { kept.chain(of_rows) });
         let states =
             sizes.recurrent_bytes().map(|bytes| std::iter::repeat_n(bytes, layers(Kept::State)));
         let recurrent = kept + sum(&mut states.into_iter().flatten());
         let used = weights + activations + key_values + recurrent;
         let staging = footprint.bytes() - used + Footprint::staging(class, sizes.read(config));
         Self { weights, key_values, recurrent, activations, staging }
+    }
+
+    /// A page and a state of a snapshot, in the process's memory.
+    pub fn snapshot_bytes(config: &ModelConfig, kv_type: KvType) -> [u64; 2] {
+        let layers = 0..config.layers.len();
+        let layout = SequenceLayout::of_layers(config, &layers, kv_type, RowForm::Words);
+        [layout.page_bytes(), layout.state_bytes()].map(|bytes| bytes as u64)
     }
 
     /// All of it.
@@ -372,6 +406,9 @@ pub fn check_model(
     }
     if let Some(found) = chosen_rows::unserved(config) {
         return config_error("index_head_dim", format!("{found}: use --device cpu"));
+    }
+    if let Some((key, found)) = compressed::unserved(config) {
+        return config_error(key, format!("{found}: use --device cpu"));
     }
     let (delta, latent) = (config.delta.as_ref(), config.latent.is_some());
     let window = |layer: usize| config.layers[layer].window.is_some();
@@ -457,10 +494,15 @@ fn check_encodings(
 /// Refuses types of keys and values that the kernels do not store.
 ///
 /// # Errors
-/// Any but f32, f16 and q8; q8 of a model whose rows of a token are not whole words of whole groups.
+/// Any but f32, f16, q8 and that of training; q8 of a model whose rows of a token are not whole words of whole groups,
+/// or stand for several tokens.
 pub fn check_kv_type(kv_type: KvType, config: &ModelConfig) -> Result<(), EngineError> {
     match kv_type {
         KvType::F32 | KvType::F16 => Ok(()),
+        KvType::Fp8 { .. } if config.trained_kv_type() == Some(kv_type) => Ok(()),
+        KvType::Q8 if config.compressed.is_some() => Err(EngineError::Request(format!(
+            "--kv-type {kv_type}: the GPU kernels store rows of compressed attention as f16, f32 or fp8"
+        ))),
         KvType::Q8 => {
             let mut rows = config.attentions().map(|it| (it.key_value_heads, it.head_dim));
             let Some((heads, dim)) = rows.find(|&(heads, dim)| !q8::serves(heads, dim)) else {

@@ -189,7 +189,8 @@ impl Plan {
         let stored = kv_type(arguments.kv_type, &config)?;
         let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes)
-                .and_then(|()| gpu::check_kv_type(stored, &config)),
+                .and_then(|()| gpu::check_kv_type(stored, &config))
+                .and_then(|()| auto::confirmed(arguments, &config, &model.program)),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let choice = match assumed {

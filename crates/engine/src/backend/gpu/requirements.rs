@@ -387,9 +387,9 @@ pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
     bytes.max().unwrap_or(4).next_multiple_of(Gpu::ALIGNMENT as usize)
 }
 
-/// Whether `--device auto` may take a GPU for a model. On an H200 logits of the golden nets of GLM-5 and Ling-3 were 6 %
-/// from the processor's, a few rows of 70, where a software driver is within 3e-7: what they have and other models do
-/// not is left to `--device gpu` until that is understood.
+/// Whether `--device auto` may take a GPU for a model. On an H200 logits of the golden nets of GLM-5 and Ling-3 were
+/// 6 % from the processor's, a few rows of 70, where a software driver is within 3e-7: what they have and other models
+/// do not is left to `--device gpu` until that is understood.
 ///
 /// # Errors
 /// What the model has.

@@ -7,9 +7,7 @@
 use anyhow::Result;
 use engine::EngineError;
 use engine::backend::cuda::CudaError;
-use engine::backend::gpu::{Adapter, Kind, adapters, check_confirmed, choose};
-use engine::model::config::ModelConfig;
-use engine::model::program::Program;
+use engine::backend::gpu::{Adapter, Kind, adapters, choose};
 
 use super::choice::{self, Choice, Serves};
 use super::machine::{has_nvidia_card, may_have_gpu};
@@ -65,21 +63,6 @@ pub(super) fn any_maker(
             let reason = because.unwrap_or_else(|| error.to_string());
             Err(Failure::usage(format!("{option} needs a GPU: {reason}")).into())
         }
-    }
-}
-
-/// Whether a GPU of any maker may be taken unasked for a model.
-///
-/// # Errors
-/// As [`check_confirmed`].
-pub(super) fn confirmed(
-    arguments: &ModelArguments,
-    config: &ModelConfig,
-    program: &Program,
-) -> Result<(), EngineError> {
-    match arguments.device.first() {
-        DeviceChoice::Auto => check_confirmed(config, program),
-        _ => Ok(()),
     }
 }
 

@@ -189,8 +189,7 @@ impl Plan {
         let stored = kv_type(arguments.kv_type, &config)?;
         let serves = |device| match device {
             DeviceChoice::Gpu(_) => gpu::check_model(&config, &model.program, &catalog, &shapes)
-                .and_then(|()| gpu::check_kv_type(stored, &config))
-                .and_then(|()| auto::confirmed(arguments, &config, &model.program)),
+                .and_then(|()| gpu::check_kv_type(stored, &config)),
             _ => cuda::check_model(&config, &model.program, &catalog, &shapes),
         };
         let choice = match assumed {

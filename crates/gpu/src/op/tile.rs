@@ -66,6 +66,12 @@ pub fn serves(rows: usize, columns: usize) -> bool {
     rows >= LEAST_ROWS && columns.is_multiple_of(DEPTH as usize)
 }
 
+/// True where experts of these widths are computed by tiles: their rows are whole depths. Of others a depth would have
+/// values of the next row, times sums that are behind a token's values.
+pub fn serves_experts(hidden: usize, inner: usize) -> bool {
+    [hidden, inner].iter().all(|width| width.is_multiple_of(DEPTH as usize))
+}
+
 /// The loop of a tile of `tokens`, and what comes before it: token `t` of the tile has its halves at vector
 /// `x{t / 32}` (of this invocation). Of experts `count` says how many tokens there are.
 struct Tile<'a> {
@@ -548,6 +554,7 @@ pub fn launch_experts(
     x: &Halves,
     y: &Buffer,
 ) -> Result<(), GpuError> {
+    assert!(serves_experts(record.hidden, record.inner), "rows of whole depths: {half:?}");
     let sides = record.sides(half);
     let (packing, rows) = (sides.packing, sides.rows);
     let parameters = sides.parameters(slabs, work);
@@ -560,4 +567,15 @@ pub fn launch_experts(
     let (between, tokens) = (work.between(half), work.pairs);
     let spec = ExpertsSpec { half, between, packing, tokens, slabs: slabs.count() as u32 };
     gpu.dispatch(Op::TileExperts(spec), &spans, &parameters, groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{serves, serves_experts};
+
+    #[test]
+    fn rows_that_end_within_a_depth_are_no_tile_s() {
+        assert!(serves(64, 32) && serves_experts(64, 32) && serves_experts(2816, 704));
+        assert!(!serves(64, 24) && !serves_experts(32, 24) && !serves_experts(24, 32));
+    }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use gpu::op::router_scored::{self, Moves, Scored};
-use gpu::op::{chosen, experts, fused, router};
+use gpu::op::{chosen, experts, fused, router, tile};
 use store::cache::{Phase, QueueCounters, StoreCounters};
 use store::{ExpertId, LayerId};
 
@@ -251,10 +251,11 @@ impl GpuBackend {
 
     /// The parts that launches of experts and the copies of their records need.
     pub(super) fn routed(&mut self) -> (&mut Residency<GpuSlots>, Routed<'_>) {
+        let whole = tile::serves_experts(self.config.hidden, self.config.moe.intermediate);
         let routed = Routed {
             buffers: &self.mixture,
             normed: &self.registers[Register::Normed as usize],
-            halves: self.halves.as_ref().filter(|_| self.phase == Phase::Prefill),
+            halves: self.halves.as_ref().filter(|_| whole && self.phase == Phase::Prefill),
             tokens: self.tokens,
             top_k: self.options.top_k,
             experts: self.config.moe.experts,

@@ -58,7 +58,7 @@ use self::prefetch::Prefetch;
 use self::replaced::Replaced;
 use self::requirements::Sizes;
 pub use self::requirements::{
-    GpuOptions, GpuRequirements, Pieces, check_confirmed, check_kv_type, check_model, slot_bytes,
+    GpuOptions, GpuRequirements, Pieces, check_kv_type, check_model, slot_bytes,
 };
 use self::slots::GpuSlots;
 pub use self::speed::bandwidths;

@@ -23,7 +23,7 @@ use super::step::STEP_TOKENS;
 use super::{chosen_rows, given, latent, streams};
 use crate::EngineError;
 use crate::model::config::{AttentionConfig, FeedForward, ModelConfig};
-use crate::model::program::{Op, Program};
+use crate::model::program::Program;
 use crate::residency::predictor::Prediction;
 use crate::sequences::{Kept, Placement, RowForm, RowPlaces, SequenceLayout, WindowSizes};
 use crate::weights::Catalog;
@@ -385,26 +385,6 @@ pub(super) fn layout(shapes: &[ProjectionShape; 3]) -> Option<Layout> {
 pub fn slot_bytes(experts: &[Option<[ProjectionShape; 3]>]) -> usize {
     let bytes = experts.iter().flatten().filter_map(layout).map(|layout| layout.bytes());
     bytes.max().unwrap_or(4).next_multiple_of(Gpu::ALIGNMENT as usize)
-}
-
-/// Whether `--device auto` may take a GPU for a model. On an H200 logits of the golden nets of GLM-5 and Ling-3 were
-/// 6 % from the processor's, a few rows of 70, where a software driver is within 3e-7: what they have and other models
-/// do not is left to `--device gpu` until that is understood.
-///
-/// # Errors
-/// What the model has.
-pub fn check_confirmed(config: &ModelConfig, program: &Program) -> Result<(), EngineError> {
-    let mut ops = program.layers.iter().flat_map(|layer| layer.ops());
-    let gates = ops.any(|op| matches!(op, Op::GateHeads { .. }));
-    let found = match (gates, config.shares_choices()) {
-        (true, _) => "sigmoid gates of heads",
-        (false, true) => "layers that see what an earlier one chose",
-        (false, false) => return Ok(()),
-    };
-    Err(EngineError::Request(format!(
-        "on the one card that computed models with {found}, some rows differed from the processor's, and it is not \
-         known why; --device gpu takes it all the same"
-    )))
 }
 
 /// Whether the kernels compute a model as its checkpoint stores it, with these options. Asked before anything is

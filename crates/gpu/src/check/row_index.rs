@@ -231,7 +231,7 @@ fn choices(
     }
     let given = floats(gpu, &all)?;
     let to = words(gpu, &vec![NONE; tokens * top])?;
-    let of = Choice { scores: &given, stride, chosen: &to };
+    let of = Choice { ratio: 1, scores: &given, stride, chosen: &to };
     row_choice::launch(gpu, of, top, Run { first: 0, tokens, position })?;
     let found = gpu.read_words(&to, 0, tokens * top)?;
     let name = format!("the best {top} of {position} rows and on, {kind:?}");

@@ -216,7 +216,7 @@ fn compressed() -> impl Iterator<Item = Op> {
     let rows = turn.chain(store).chain(pool).chain([Kernel::Keep]).map(Op::CompressedRows);
     let attend = Stored::ROWS.into_iter().map(Attention::Attend);
     let score = Stored::KEYS.into_iter().map(Attention::Score);
-    rows.chain(attend.chain(score).chain([Attention::Choose]).map(Op::Compressed))
+    rows.chain(attend.chain(score).map(Op::Compressed))
 }
 
 /// Whether [`all`] has a kernel. They are counted out once: doing it for each kernel that a device compiles took four

@@ -9,6 +9,7 @@ use super::Op;
 use super::attention::Run;
 use super::compressed_rows::{KEY_LIMIT, PageRows, ROW_LIMIT, RowRing, StoredRows};
 use super::rounded::{E2M1_VALUE, Stored};
+use super::row_choice::{self, Choice};
 use crate::source::Source;
 use crate::{Buffer, Gpu, GpuError};
 
@@ -43,8 +44,6 @@ pub struct Scored<'a> {
 pub enum Kernel {
     /// Scores of compressed rows.
     Score(Stored),
-    /// The rows with the best scores.
-    Choose,
     /// Attention over a window and compressed rows.
     Attend(Stored),
 }
@@ -52,7 +51,6 @@ pub enum Kernel {
 pub(crate) fn source(kernel: Kernel) -> (Source, String) {
     match kernel {
         Kernel::Score(stored) => score(stored),
-        Kernel::Choose => choose(),
         Kernel::Attend(stored) => attend(stored),
     }
 }
@@ -106,86 +104,6 @@ fn score(stored: Stored) -> (Source, String) {
     (source, body.to_owned())
 }
 
-fn choose() -> (Source, String) {
-    let source = Source::new()
-        .read("scores", "f32")
-        .write("chosen", "u32")
-        .parameters(&["first", "position", "ratio", "top", "stride"])
-        .shared("counts", "array<atomic<u32>, 256>")
-        .shared("found", "array<u32, 2>")
-        .shared("above", "array<u32, 256>")
-        .shared("equal", "array<u32, 256>")
-        .function(ORDERED);
-    (source, CHOOSE.to_owned())
-}
-
-/// Bits whose order is that of the numbers.
-const ORDERED: &str = "
-fn ordered(value: f32) -> u32 {
-    let bits = bitcast<u32>(value);
-    return select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
-}
-";
-
-/// The key of the last row that is chosen, byte by byte, the highest first; then every invocation writes what it has of
-/// the rows that follow each other, behind those of the invocations before. Counts do not depend on their order.
-const CHOOSE: &str = "
-        let visible = (p.position + wid.x + 1u) / p.ratio;
-        if visible <= p.top { return; }
-        let base = wid.x * p.stride;
-        var least = 0u;
-        var wanted = p.top;
-        for (var digit = 0u; digit < 4u; digit = digit + 1u) {
-            let shift = 24u - 8u * digit;
-            atomicStore(&counts[lid], 0u);
-            workgroupBarrier();
-            for (var i = lid; i < visible; i = i + 256u) {
-                let key = ordered(scores[base + i]);
-                let alike = select((key >> (shift + 8u)) == (least >> (shift + 8u)), true, digit == 0u);
-                if alike { atomicAdd(&counts[(key >> shift) & 255u], 1u); }
-            }
-            workgroupBarrier();
-            above[lid] = atomicLoad(&counts[lid]);
-            workgroupBarrier();
-            var greater = 0u;
-            for (var other = lid + 1u; other < 256u; other = other + 1u) { greater = greater + above[other]; }
-            if greater < wanted && wanted <= greater + above[lid] {
-                found[0] = lid;
-                found[1] = wanted - greater;
-            }
-            workgroupBarrier();
-            least = least | (found[0] << shift);
-            wanted = found[1];
-            workgroupBarrier();
-        }
-        let share = (visible + 255u) / 256u;
-        let begin = min(lid * share, visible);
-        let end = min(begin + share, visible);
-        var over = 0u;
-        var same = 0u;
-        for (var i = begin; i < end; i = i + 1u) {
-            let key = ordered(scores[base + i]);
-            over = over + select(0u, 1u, key > least);
-            same = same + select(0u, 1u, key == least);
-        }
-        above[lid] = over;
-        equal[lid] = same;
-        workgroupBarrier();
-        over = 0u;
-        same = 0u;
-        for (var other = 0u; other < lid; other = other + 1u) {
-            over = over + above[other];
-            same = same + equal[other];
-        }
-        let to = (p.first + wid.x) * p.top;
-        for (var i = begin; i < end; i = i + 1u) {
-            let key = ordered(scores[base + i]);
-            if key > least || (key == least && same < wanted) { chosen[to + over + min(same, wanted)] = i; }
-            over = over + select(0u, 1u, key > least);
-            same = same + select(0u, 1u, key == least);
-        }
-        ";
-
 /// Chooses the rows of the best scores for each token of a run that has more than `top` to choose from, ascending; of
 /// equal scores the first. A score is the sum over heads of a factor times the positive part of query times key.
 ///
@@ -201,9 +119,8 @@ pub fn launch_choose(gpu: &mut Gpu, of: Scored<'_>, run: Run) -> Result<(), GpuE
     let spans = [of.query, of.factors, to.pages, of.scores].map(Buffer::all);
     let groups = [(visible as u32).div_ceil(SCORED), run.tokens as u32, 1];
     gpu.dispatch(Op::Compressed(Kernel::Score(rows.stored)), &spans, &parameters, groups)?;
-    let sizes = [run.first, run.position, ratio, top, stride].map(|size| size as u32);
-    let spans = [of.scores, of.chosen].map(Buffer::all);
-    gpu.dispatch(Op::Compressed(Kernel::Choose), &spans, &sizes, [run.tokens as u32, 1, 1])
+    let choice = Choice { scores: of.scores, stride, ratio, chosen: of.chosen };
+    row_choice::launch(gpu, choice, top, run)
 }
 
 /// What the tokens of a run attend to.

@@ -1,4 +1,5 @@
-//! The choice of a token's rows by their scores: the best, of equal ones the first, ascending.
+//! The choice of a token's rows by their scores: the best, of equal ones the first, ascending. Rows are of one token
+//! each, or of several that are pooled.
 //!
 //! A workgroup chooses for a token. In four rounds over its scores it counts how many have each value of eight more
 //! bits, from the greatest on, until the last score that is chosen is known. Counts are added up by atomics, which
@@ -36,7 +37,7 @@ fn add_up(lid: u32, own: vec2<u32>) -> vec2<u32> {
 /// Finds the last score that is chosen, by its ordered bits in `last`, and how many that are equal to it are, in
 /// `wanted`.
 const FIND: &str = "
-        let visible = p.position + wid.x + 1u;
+        let visible = (p.position + wid.x + 1u) / p.ratio;
         if visible <= p.top { return; }
         let start = wid.x * p.stride;
         var last = 0u;
@@ -101,7 +102,7 @@ pub(super) fn source() -> (Source, String) {
     let source = Source::new()
         .read("scores", "u32")
         .write("chosen", "u32")
-        .parameters(&["top", "first", "position", "stride"])
+        .parameters(&["top", "first", "position", "stride", "ratio"])
         .shared("bins", "array<atomic<u32>, 256>")
         .shared("sums", "array<vec2<u32>, 256>")
         .shared("found", "vec2<u32>")
@@ -116,6 +117,8 @@ pub struct Choice<'a> {
     pub scores: &'a Buffer,
     /// Scores from a token's to the next one's.
     pub stride: usize,
+    /// Tokens of a row.
+    pub ratio: usize,
     /// `[batch, top]`
     pub chosen: &'a Buffer,
 }
@@ -125,8 +128,8 @@ pub struct Choice<'a> {
 /// # Errors
 /// The device failed.
 pub fn launch(gpu: &mut Gpu, of: Choice<'_>, top: usize, run: Run) -> Result<(), GpuError> {
-    assert!(top > 0 && run.position + run.tokens <= of.stride, "{run:?}");
-    let parameters = [top, run.first, run.position, of.stride].map(|size| size as u32);
+    assert!(top > 0 && (run.position + run.tokens) / of.ratio <= of.stride, "{run:?}");
+    let parameters = [top, run.first, run.position, of.stride, of.ratio].map(|size| size as u32);
     let spans = [of.scores, of.chosen].map(Buffer::all);
     gpu.dispatch(Op::ChosenRows(Kernel::Choice), &spans, &parameters, [run.tokens as u32, 1, 1])
 }

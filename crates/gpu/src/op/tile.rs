@@ -574,7 +574,7 @@ mod tests {
     use super::{serves, serves_experts};
 
     #[test]
-    fn rows_that_end_within_a_depth_are_no_tile_s() {
+    fn rows_that_end_within_a_depth_take_no_tile() {
         assert!(serves(64, 32) && serves_experts(64, 32) && serves_experts(2816, 704));
         assert!(!serves(64, 24) && !serves_experts(32, 24) && !serves_experts(24, 32));
     }

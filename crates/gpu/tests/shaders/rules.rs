@@ -1,7 +1,7 @@
 //! What the text of every kernel must keep to, whatever GPU it is for. Each rule names what it found.
 
 use gpu::op::Op;
-use gpu::op::{compressed_attention, row_index};
+use gpu::op::row_index::Kernel;
 
 use crate::translate::Translated;
 
@@ -42,12 +42,7 @@ pub(crate) fn in_text(text: &str) -> Vec<String> {
 /// All breaches of a kernel.
 pub(crate) fn breaches(kernel: &Translated) -> Vec<String> {
     let mut found = in_text(&kernel.metal[0]);
-    let counted = [
-        Op::Group,
-        Op::ChosenRows(row_index::Kernel::Choice),
-        Op::Compressed(compressed_attention::Kernel::Choose),
-    ];
-    if counted.contains(&kernel.op) {
+    if [Op::Group, Op::ChosenRows(Kernel::Choice)].contains(&kernel.op) {
         // They count by them, and a count does not depend on their order; places come from ranks.
         found.retain(|breach| !breach.starts_with("\"atomic\""));
     }

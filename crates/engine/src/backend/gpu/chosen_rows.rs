@@ -111,7 +111,8 @@ impl GpuBackend {
                     attention::Run { first, tokens: together.min(span.tokens - start), position };
                 let of = Scored { queries, factors, keys, scores, stride };
                 row_index::launch_scores(gpu, cache, of, shape, top, run)?;
-                row_choice::launch(gpu, Choice { scores, stride, chosen }, top, run)?;
+                let of = Choice { scores, stride, ratio: 1, chosen };
+                row_choice::launch(gpu, of, top, run)?;
             }
         }
         Ok(())

@@ -7,10 +7,10 @@ use engine::backend::{PAGE_TOKENS, Run, Uncancelled};
 use engine::engine::Engine;
 use engine::routing::Routing;
 
-use super::all_logits;
 use super::long::part_from;
 use super::sequences::{alone, bits, feed, resumed, text};
 use super::support::{ALL, CHUNK, adapter, engine, engine_cut, engine_with, limits};
+use super::{all_logits, started_aside};
 
 /// Every layer chooses 13 rows; two layers choose 17, and two see what the one before chose.
 const CASES: [&str; 2] = ["dsv32-calm-hf", "glm5-calm-hf"];
@@ -40,7 +40,7 @@ fn chunks_around_the_budget_show_in_no_bit() {
             all_logits(&mut engine_with(&adapter, case, ALL, limits, None, CHUNK).0, tokens)
         };
         assert!(of(1 << 19, &tokens) == whole, "{case}: a long context");
-        // The later layers, two of which see what an earlier one chose, on a device of their own.
+        // The later layers on a device of their own: two see what an earlier one chose.
         let limits = limits(case, kv_type, Pieces::Adaptive);
         let mut cut = engine_cut(&adapter, case, &[1], ALL, &limits, &Routing::default());
         assert!(all_logits(&mut cut, &tokens) == whole, "{case}: two parts");
@@ -89,13 +89,7 @@ fn choices_of_a_batch_that_is_put_aside_stay() {
         let mut engine = engine(&adapter, case, ALL, KvType::F16, CHUNK);
         let texts = [text(45, 50), text(46, 50)];
         let expected = texts.each_ref().map(|tokens| alone(&mut engine, tokens));
-        let sequences = texts.each_ref().map(|_| engine.create_sequence().unwrap());
-        let mut passes = [0, 1].map(|index| {
-            let run = Run { sequence: sequences[index], tokens: &texts[index] };
-            let mut pass = engine.start(&[run], &[]).unwrap();
-            assert!(engine.put_aside(&mut pass));
-            pass
-        });
+        let (_, mut passes) = started_aside(&mut engine, &texts);
         let mut open = [true, true];
         while open.contains(&true) {
             for index in 0..2 {

@@ -27,8 +27,8 @@ mod windows;
 
 use engine::backend::cpu::KvType;
 use engine::backend::gpu::check_model;
-use engine::backend::{PAGE_TOKENS, Run, Snapshot, Uncancelled};
-use engine::engine::Engine;
+use engine::backend::{PAGE_TOKENS, Run, SequenceId, Snapshot, Uncancelled};
+use engine::engine::{Engine, Pass};
 use engine::model::Model;
 use engine::model::mixture::expert_shapes;
 use engine::weights::Catalog;
@@ -234,6 +234,18 @@ fn files_hold_nothing_but_their_own_tokens() {
     }
 }
 
+/// A sequence for each text, and passes of them that have begun and are put aside.
+fn started_aside(engine: &mut Engine, texts: &[Vec<u32>; 2]) -> ([SequenceId; 2], [Pass; 2]) {
+    let sequences = [0, 1].map(|_| engine.create_sequence().unwrap());
+    let passes = [0, 1].map(|index| {
+        let run = Run { sequence: sequences[index], tokens: &texts[index] };
+        let mut pass = engine.start(&[run], &[]).unwrap();
+        assert!(engine.put_aside(&mut pass));
+        pass
+    });
+    (sequences, passes)
+}
+
 #[test]
 fn sequences_together_and_passes_put_aside_end_as_if_alone() {
     let Some(adapter) = adapter() else { return };
@@ -245,13 +257,7 @@ fn sequences_together_and_passes_put_aside_end_as_if_alone() {
             let more = [&texts[index][..], &[3, 1, 4]].concat();
             alone(&mut engine, &more)
         });
-        let sequences = [0, 1].map(|_| engine.create_sequence().unwrap());
-        let mut passes = [0, 1].map(|index| {
-            let run = Run { sequence: sequences[index], tokens: &texts[index] };
-            let mut pass = engine.start(&[run], &[]).unwrap();
-            assert!(engine.put_aside(&mut pass));
-            pass
-        });
+        let (sequences, mut passes) = started_aside(&mut engine, &texts);
         let mut open = [true, true];
         while open.contains(&true) {
             for index in 0..2 {

@@ -158,7 +158,7 @@ fn indexes(gpu: &mut Gpu, cache: Cache, shape: Heads) -> Result<Finding, GpuErro
     Ok(Finding { name, difference, bound, alone_equal: results[0] == results[1] })
 }
 
-/// Tokens of which the first ones see too few rows to choose.
+/// Tokens, whose first ones see too few rows to choose.
 fn scores(gpu: &mut Gpu, cache: Cache, shape: Heads) -> Result<Finding, GpuError> {
     let (tokens, position, top, stride) = (4, 298, 300, 307);
     let Heads { heads, dim, .. } = shape;

@@ -1,6 +1,7 @@
 //! Networks that every token uses, of layers without experts and next to them.
 
 use gpu::op::{elementwise, product};
+use gpu::{Buffer, Gpu, GpuError};
 
 use super::GpuBackend;
 use crate::EngineError;
@@ -8,6 +9,21 @@ use crate::backend::Register;
 use crate::model::activation::Activation;
 use crate::model::dense::Dense;
 use store::LayerId;
+
+/// `gate` = what a network's inner values are: of dense layers and of experts that every token uses.
+pub(super) fn activate(
+    gpu: &mut Gpu,
+    activation: Activation,
+    up: &Buffer,
+    gate: &Buffer,
+    count: usize,
+) -> Result<(), GpuError> {
+    match activation {
+        Activation::Limited { limit } => elementwise::launch_limited(gpu, up, gate, limit, count),
+        Activation::GeGlu => elementwise::launch_geglu(gpu, up, gate, count),
+        _ => elementwise::launch_swiglu(gpu, up, gate, count),
+    }
+}
 
 impl GpuBackend {
     /// `Residual += down(activation(gate x, up x))` with `x` in `Normed`; where it has an output of its own, that is
@@ -21,13 +37,7 @@ impl GpuBackend {
         let firsts = [(dense.gate, inner.clone()), (dense.up, up.clone())];
         self.products_of(&normed, &firsts)?;
         let gpu = &mut self.residency.device_mut().gpu;
-        match dense.activation {
-            Activation::Limited { limit } => {
-                elementwise::launch_limited(gpu, &up, &inner, limit, count)?;
-            }
-            Activation::GeGlu => elementwise::launch_geglu(gpu, &up, &inner, count)?,
-            _ => elementwise::launch_swiglu(gpu, &up, &inner, count)?,
-        }
+        activate(gpu, dense.activation, &up, &inner, count)?;
         if self.by_matrices() {
             self.tiled(&inner, &[(dense.down, to)], add)?;
         } else {

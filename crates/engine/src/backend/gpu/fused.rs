@@ -9,11 +9,12 @@ use gpu::op::{
     attention, combine, convolution, delta, delta_channels, elementwise, fused, gated_product,
     heads, norm, product, prompt, tile,
 };
-use gpu::{Buffer, Gpu, GpuError};
+use gpu::{Buffer, GpuError};
 use kernels::DeltaDecay;
 use store::LayerId;
 use store::cache::Phase;
 
+use super::dense::activate;
 use super::fuse::{Shape, alike};
 use super::ops::gate_of;
 use super::requirements::Sizes;
@@ -49,20 +50,6 @@ pub(super) fn halves(
     }
     let [values, factors] = sizes.halves;
     Ok(Some(Halves { values: numbers("halves", values)?, factors: numbers("halves", factors)? }))
-}
-
-/// The activation of an expert that is always used: SwiGLU, of clamped numbers in some families.
-fn activate_shared(
-    gpu: &mut Gpu,
-    activation: Activation,
-    up: &Buffer,
-    gate: &Buffer,
-    count: usize,
-) -> Result<(), GpuError> {
-    match activation {
-        Activation::Limited { limit } => elementwise::launch_limited(gpu, up, gate, limit, count),
-        _ => elementwise::launch_swiglu(gpu, up, gate, count),
-    }
 }
 
 impl GpuBackend {
@@ -201,16 +188,15 @@ impl GpuBackend {
                 .map(|register| &self.registers[register as usize]);
         let [rate, bias] = weights.map(|id| &self.vectors[id.index()]);
         let gpu = &mut self.residency.device_mut().gpu;
+        let tokens = self.tokens;
+        let mut by_channel = |bound| {
+            delta_channels::launch(gpu, decay, [rate, bias], bound, shape, tokens)
+                .map(|()| delta::Decays::Channels(decay))
+        };
         let decays = match of {
             DeltaDecay::Heads => delta::Decays::Heads { decay, rate, bias },
-            DeltaDecay::Channels | DeltaDecay::BoundedChannels { .. } => {
-                let bound = match of {
-                    DeltaDecay::BoundedChannels { bound } => Some(bound),
-                    _ => None,
-                };
-                delta_channels::launch(gpu, decay, [rate, bias], bound, shape, self.tokens)?;
-                delta::Decays::Channels(decay)
-            }
+            DeltaDecay::Channels => by_channel(None)?,
+            DeltaDecay::BoundedChannels { bound } => by_channel(Some(bound))?,
         };
         let inputs = delta::Inputs { x, beta, decays };
         for (index, span) in self.spans.iter().enumerate() {
@@ -392,7 +378,7 @@ impl GpuBackend {
             let (gate, up) = (self.mixture.shared_gate.clone(), self.mixture.shared_up.clone());
             let count = self.tokens * self.trunk.matrix(shared.gate.index()).rows;
             let gpu = &mut self.residency.device_mut().gpu;
-            activate_shared(gpu, mixture.activation, &up, &gate, count)?;
+            activate(gpu, mixture.activation, &up, &gate, count)?;
             let rows = self.mixture.shared_rows.clone();
             return Ok(self.tiled(&gate, &[(shared.down, rows)], false)?);
         }
@@ -434,7 +420,7 @@ impl GpuBackend {
             product::launch(gpu, up, normed, &buffers.shared_up, tokens, false)?;
             let count = tokens * gate.rows;
             let (up, gate) = (&buffers.shared_up, &buffers.shared_gate);
-            activate_shared(gpu, mixture.activation, up, gate, count)?;
+            activate(gpu, mixture.activation, up, gate, count)?;
         }
         if !self.closes(mixture) {
             let (x, y) = (&self.mixture.shared_gate, &self.mixture.shared_rows);
